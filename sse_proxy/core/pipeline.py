@@ -1,15 +1,29 @@
 """Pipeline: the bytes of one upstream stream in, the bytes of one right stream out.
 
-The one module that knows the order of the stages. Synchronous and without a clock of its own: the time is an argument.
+The one module that knows the order of the stages: Utf8Decoder, StreamHead, dialect, answer (with its cutter), Encoder.
+Synchronous and without a clock of its own: the time is an argument.
 """
 
 from __future__ import annotations
 
-from sse_proxy.core.ledger import Ledger
-from sse_proxy.core.options import StreamOptions
-from sse_proxy.errors import FailureCode
+from dataclasses import replace
+
+from sse_proxy.core.answer import make_answer
+from sse_proxy.core.dialects import DialectParser, FrameRules, make_parser
+from sse_proxy.core.dialects.base import CONTROL_WAIT_S
+from sse_proxy.core.encoder import Encoder, well_formed
+from sse_proxy.core.events import Event, Failure, FrameEnd, Item, Text
+from sse_proxy.core.head import StreamHead
+from sse_proxy.core.ledger import Ledger, Outcome, RepairKind
+from sse_proxy.core.messages import error_event
+from sse_proxy.core.options import Dialect, Payload, Split, StreamOptions
+from sse_proxy.core.unicode import Utf8Decoder
+from sse_proxy.errors import FailureCode, StreamClosed
 
 __all__ = ["Pipeline"]
+
+_LOG_DETAIL = 2048
+_UNFRAMED = (Dialect.RAW, Dialect.LINES)
 
 
 class Pipeline:
@@ -17,35 +31,198 @@ class Pipeline:
 
     Every method that returns bytes returns whole events only, so a keep-alive may be written between any two calls.
 
+    Args:
+        options: the stream's settings.
+        started_at: when the request was accepted, on the clock whose times are passed in; None where there is none.
+
     Attributes:
         ledger: the account so far.
         finished: the response is to end now: the done marker, an end event or an error event was written.
-        wants_tick_at: when `tick()` should be called, on the clock whose times are passed in; None when nothing waits.
+        wants_tick_at: when `tick()` should be called; None when nothing waits for a clock.
     """
 
-    def __init__(self, options: StreamOptions) -> None:
+    def __init__(self, options: StreamOptions, *, started_at: float | None = None) -> None:
+        if options.dialect is Dialect.RAW and (options.payload is not Payload.TEXT or options.split is Split.NONE):
+            # Text without frames has no other place to be cut at than its lines.
+            options = replace(options, payload=Payload.TEXT, split=Split.LINE)
+        self._options = options
+        self._started_at = started_at
         self.ledger = Ledger(dialect=options.dialect)
+        self._decoder = Utf8Decoder(self.ledger, skip_bom=options.dialect not in _UNFRAMED)
+        self._head: StreamHead | None = None
+        self._parser: DialectParser | None = None
+        self._rules = FrameRules.of(options, self.ledger)
+        if options.dialect in _UNFRAMED:
+            self._parser = make_parser(options.dialect, self._rules)
+        else:
+            self._head = StreamHead(lenient=options.dialect is Dialect.STANDARD)
+            if options.dialect is Dialect.STANDARD:
+                self._parser = make_parser(options.dialect, self._rules)
+        self._answer = make_answer(options, self.ledger)
+        self._encoder = Encoder(options.reader, comment_blank_line=options.keepalive_blank_line)
+        self._hold: tuple[float, float] | None = None  # how long the dialect's hold may last, and when it is over
+        self._text_due: float | None = None
+        self._error_due: float | None = None
+        self._closed = False
         self.finished = False
         self.wants_tick_at: float | None = None
 
+    # In ------------------------------------------------------------------------------------------------------------
+
     def feed(self, chunk: bytes, now: float = 0.0) -> bytes:
-        """Take what one read returned; return what can be written now, often nothing. After `finished`: dropped and counted.
+        """Take what one read returned; return what can be written now, often nothing.
+
+        Behind the end (`finished`) everything is dropped and counted.
 
         Raises:
             StreamClosed: `close()` or `fail()` was called before.
         """
-        raise NotImplementedError
+        self.ledger.bytes_in += len(chunk)
+        if self.finished:
+            self._after_end(chunk)
+            return b""
+        if self._closed:
+            raise StreamClosed("feed() after close(): make one Pipeline for each stream")
+        out = self._answer.feed(self._items(self._decoder.feed(chunk)))
+        return self._pass(out, now)
+
+    def _items(self, text: str) -> list[Item]:
+        if self._head is None or self._head.decided:
+            return self._parser.feed(text) if self._parser is not None else []
+        items, text = self._head.feed(text)
+        if self._parser is None and self._head.decided:
+            self._parser = make_parser(
+                self._options.dialect, self._rules, first_line_ended_in_cr=self._head.first_line_ended_in_cr
+            )
+        if text and self._parser is not None:
+            items += self._parser.feed(text)
+        return items
+
+    def _after_end(self, chunk: bytes) -> None:
+        self.ledger.dropped_bytes += len(chunk)
+        if chunk.strip(b"\r\n") and RepairKind.AFTER_MARKER not in self.ledger.repairs:
+            self.ledger.repair(RepairKind.AFTER_MARKER)
 
     def tick(self, now: float) -> bytes:
-        """Let go of what has waited long enough (`max_hold`, an undecided frame, a possible marker)."""
-        raise NotImplementedError
+        """Let go of what has waited long enough: a piece of a sentence, an undecided frame, a possible last event."""
+        if self.finished or self._closed:
+            return b""
+        out: list[Item] = []
+        if self._hold is not None and now >= self._hold[1] and self._parser is not None:
+            last_event = self._hold[0] >= CONTROL_WAIT_S
+            self._hold = None
+            out += self._answer.feed(self._parser.flush())
+            if last_event:
+                self._answer.settle()
+        if self._error_due is not None and now >= self._error_due:
+            self._answer.settle()
+        if self._text_due is not None and now >= self._text_due:
+            self._text_due = None
+            out += self._answer.flush()
+        return self._pass(out, now, ticked=True)
 
-    def close(self) -> bytes:
-        """The upstream ended cleanly. Settles what waits; writes an error event where the answer is not complete."""
-        raise NotImplementedError
+    def deliver(self, meta: str, answer: str, now: float = 0.0) -> bytes:
+        """Write a whole answer that came as JSON (`source: json`): routing event, chunks, done marker.
+
+        Args:
+            meta: the routing object as JSON text; empty for none.
+            answer: the answer; a lone surrogate, which JSON can hold and UTF-8 cannot, becomes U+FFFD.
+        """
+        if self.finished or self._closed:
+            raise StreamClosed("deliver() after the stream's end: make one Pipeline for each stream")
+        items: list[Item] = [Event(well_formed(meta))] if meta else []
+        if answer:
+            items += [Text(well_formed(answer)), FrameEnd()]
+        if self._options.done:
+            items.append(Event(self._options.done[0]))
+        out = self._pass(self._answer.feed(items), now)
+        return out if self.finished else out + self.close()
+
+    # Out -----------------------------------------------------------------------------------------------------------
+
+    def _pass(self, out: list[Item], now: float, *, ticked: bool = False) -> bytes:
+        answer = self._answer
+        if answer.failure is not None:
+            failure = answer.failure
+            return self._write(out, now) + self._fail(failure, now)
+        if answer.done:
+            self._end(Outcome.COMPLETE)
+            return self._write(out, now)
+        self._arm(now, ticked=ticked)
+        return self._write(out, now) if out else b""
+
+    def _write(self, out: list[Item], now: float) -> bytes:
+        raw = self._encoder.encode(out)
+        ledger = self.ledger
+        ledger.events_out += sum(type(item) is Event for item in out)
+        ledger.bytes_out += len(raw)
+        if ledger.first_text_s is None and self._started_at is not None:
+            text = self._options.payload is Payload.TEXT
+            if ledger.pieces if text else ledger.events_out:
+                ledger.first_text_s = max(0.0, now - self._started_at)
+        return raw
+
+    def _arm(self, now: float, *, ticked: bool) -> None:
+        """Find when what waits now has waited long enough. A hold that goes on keeps its time."""
+        hold = self._parser.hold_s if self._parser is not None else None
+        if hold is None:
+            self._hold = None
+        elif self._hold is None or self._hold[0] != hold:
+            self._hold = hold, now + hold
+        if not self._answer.pending:
+            self._text_due = None
+        elif self._text_due is None and not ticked:
+            self._text_due = now + self._options.max_hold_s
+        if not self._answer.waits_for_end:
+            self._error_due = None
+        elif self._error_due is None:
+            self._error_due = now + CONTROL_WAIT_S
+        due = [t for t in (self._hold and self._hold[1], self._text_due, self._error_due) if t is not None]
+        self.wants_tick_at = min(due) if due else None
+
+    def keepalive(self) -> bytes:
+        """Return one keep-alive comment and count it."""
+        end = "\n\n" if self._options.keepalive_blank_line else "\n"
+        raw = f": {self._options.keepalive_text}{end}".encode()
+        self.ledger.keepalives += 1
+        self.ledger.bytes_out += len(raw)
+        return raw
+
+    # Ends ----------------------------------------------------------------------------------------------------------
+
+    def close(self, now: float = 0.0) -> bytes:
+        """The upstream ended cleanly: settle what waits. An answer that is not complete ends in an error event."""
+        if self.finished or self._closed:
+            return b""
+        text = self._decoder.close(drop=self._options.require_done)
+        items = self._items(text) if text else []
+        if self._parser is not None:
+            items += self._parser.close()
+        out = self._answer.feed(items)
+        if self._head is not None and not self._ended():
+            out += self._answer.feed(self._head.close(nothing_came=self.ledger.frames_in == 0))
+        if not self._ended():
+            self._answer.settle()
+        if not self._ended() and self._options.require_done:
+            code = FailureCode.UPSTREAM_INCOMPLETE if self.ledger.frames_in else FailureCode.UPSTREAM_EMPTY
+            self._answer.failure = Failure(code)
+        if not self._ended():
+            out += self._answer.close()
+            self._end(Outcome.COMPLETE)
+            return self._write(out, now)
+        return self._pass(out, now)
+
+    def _ended(self) -> bool:
+        return self._answer.done or self._answer.failure is not None
 
     def fail(
-        self, code: FailureCode, *, status: int | None = None, retryable: bool | None = None, detail: str = ""
+        self,
+        code: FailureCode,
+        *,
+        status: int | None = None,
+        retryable: bool | None = None,
+        detail: str = "",
+        now: float = 0.0,
     ) -> bytes:
         """The stream failed: pass on the text that is certain, then one error event.
 
@@ -53,12 +230,29 @@ class Pipeline:
             status, retryable: where they differ from the code's own (an upstream's status).
             detail: for the log only; kept in the ledger, cut to 2 KiB.
         """
-        raise NotImplementedError
+        if self.finished or self._closed:
+            return b""
+        self._decoder.close(drop=True)
+        out = self._answer.feed(self._parser.abort()) if self._parser is not None else []
+        raw = self._write(out, now)
+        if self._answer.done:
+            self._end(Outcome.COMPLETE)
+            return raw
+        return raw + self._fail(Failure(code, detail=detail), now, status=status, retryable=retryable)
 
-    def deliver(self, meta: str, answer: str, now: float = 0.0) -> bytes:
-        """Write a whole answer that came as JSON (`source: json`): routing event, chunks, done marker."""
-        raise NotImplementedError
+    def _fail(self, failure: Failure, now: float, *, status: int | None = None, retryable: bool | None = None) -> bytes:
+        passed = self._answer.passed_failure
+        out = self._answer.close()
+        if not passed and self._options.own_events:
+            out.append(
+                error_event(self._options, failure.code, message=failure.message, status=status, retryable=retryable)
+            )
+        self.ledger.code = failure.code
+        self.ledger.log_detail = failure.detail[:_LOG_DETAIL]
+        self._end(Outcome.FAILED)
+        return self._write(out, now)
 
-    def keepalive(self) -> bytes:
-        """Return one keep-alive comment and count it."""
-        raise NotImplementedError
+    def _end(self, outcome: Outcome) -> None:
+        self.finished = self._closed = True
+        self.wants_tick_at = None
+        self.ledger.outcome = outcome

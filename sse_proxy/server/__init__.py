@@ -1,0 +1,1 @@
+"""The aiohttp layer around the core: what waits, counts and logs."""

@@ -1,0 +1,1 @@
+"""The JavaScript side of the tests: node runs it, pytest starts it."""

@@ -1,0 +1,1 @@
+"""Readers that no one here wrote, behind a running proxy: what they make of every recorded wire."""

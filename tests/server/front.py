@@ -1,0 +1,111 @@
+"""A front server in a test: around a handler of the test's own, or around `Passthrough` to an upstream."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from sse_proxy.config import Listen, Upstream, parse_config
+from sse_proxy.server.headers import request_id
+from sse_proxy.server.http import FrontServer, Handler, Site, serve
+from sse_proxy.server.passthrough import Passthrough
+
+__all__ = ["Client", "front", "make_upstream", "proxy"]
+
+LISTEN = Listen(host="127.0.0.1", port=0)
+
+
+def make_upstream(url: str, **settings: Any) -> Upstream:
+    """Return the configuration of one plain upstream."""
+    import json
+
+    text = json.dumps({"upstreams": [{"name": "host", "url": url, "preset": "none", **settings}]})
+    return parse_config(text, {}).upstreams[0]
+
+
+@asynccontextmanager
+async def front(handler: Handler, *, tls: ssl.SSLContext | None = None, **limits: Any) -> AsyncIterator[Site]:
+    """Serve a handler on a free port of 127.0.0.1."""
+    site = await serve(FrontServer(handler, **limits), LISTEN, tls=tls)
+    try:
+        yield site
+    finally:
+        await site.stop()
+
+
+@asynccontextmanager
+async def proxy(
+    url: str | Upstream,
+    *,
+    byte_exact: bool = False,
+    tls: ssl.SSLContext | None = None,
+    limits: dict[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
+    **passing: Any,
+) -> AsyncIterator[Site]:
+    """Serve `Passthrough` to an upstream.
+
+    Args:
+        limits: for `FrontServer`.
+        settings: for the upstream's configuration.
+        passing: for `Passthrough`.
+    """
+    upstream = make_upstream(url, **(settings or {})) if isinstance(url, str) else url
+    passthrough = Passthrough(upstream, **passing)
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        return await passthrough(request, request_id=request_id(request), byte_exact=byte_exact)
+
+    try:
+        async with front(handler, tls=tls, **(limits or {})) as site:
+            yield site
+    finally:
+        await passthrough.close()
+
+
+class Client:
+    """A raw client connection that a test drives step by step; every wait is bounded."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self.writer = writer
+
+    @classmethod
+    @asynccontextmanager
+    async def open(cls, port: int, data: bytes = b"") -> AsyncIterator[Client]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        try:
+            client = cls(reader, writer)
+            client.send(data)
+            yield client
+        finally:
+            writer.transport.abort()
+
+    def send(self, data: bytes) -> None:
+        self.writer.write(data)
+
+    async def until(self, mark: bytes, limit_s: float = 5.0) -> bytes:
+        """Read up to and with `mark`."""
+        async with asyncio.timeout(limit_s):
+            return await self.reader.readuntil(mark)
+
+    async def exactly(self, n: int, limit_s: float = 5.0) -> bytes:
+        """Read n bytes."""
+        async with asyncio.timeout(limit_s):
+            return await self.reader.readexactly(n)
+
+    async def rest(self, limit_s: float = 5.0) -> bytes:
+        """Read to the connection's end, which may be a reset."""
+        got = bytearray()
+        async with asyncio.timeout(limit_s):
+            try:
+                while piece := await self.reader.read(65536):
+                    got += piece
+            except ConnectionError:
+                pass
+        return bytes(got)
