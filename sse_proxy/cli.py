@@ -62,7 +62,7 @@ def demo(once: str | None, listen: str, host: str, chunks: str, fail: str | None
 @click.option("--read-size", type=click.IntRange(1), metavar="N", help="Feed at most N bytes at a time.")
 @click.option("--report", is_flag=True, help="Print the ledger as one JSON object on stderr.")
 @click.pass_context
-def fix(context: click.Context, read_size: int | None, report: bool, **settings: Any) -> None:
+def fix(context: click.Context, /, read_size: int | None, report: bool, **settings: Any) -> None:
     """Repair the event stream on stdin to stdout.
 
     Exit status: 0 the stream was complete, 1 it ended in an error event, 2 bad arguments. There are no timers: the end

@@ -173,7 +173,7 @@ def impossible(s: StreamSettings) -> list[tuple[tuple[str, ...], str]]:
                 needs(key, f"[{', '.join(getattr(s, key))}]", "payload", "json")
     if s.dialect is Dialect.RAW and (s.done or s.require_done):
         message = "dialect: raw has no done marker; allowed with it: done: off and require_done: false"
-        faults.append((("dialect", "done", "require_done"), message))
+        faults.append((("dialect", *(key for key in ("done", "require_done") if getattr(s, key))), message))
     elif s.require_done and not (s.done or s.end_types):
         message = "require_done: true needs a marker in done or a type in end_types, and there is neither"
         faults.append((("require_done", "done", "end_types"), message))

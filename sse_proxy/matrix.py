@@ -32,7 +32,7 @@ from sse_proxy.demo.library import ANSWERS, Answer
 from sse_proxy.demo.wire import ERROR_MESSAGE, WRITERS, compact, error_object, frames, routing_object, split_743
 from sse_proxy.errors import FailureCode
 
-__all__ = ["Failure", "Matrix", "Pair", "Seen", "compute", "print_matrix", "run_matrix"]
+__all__ = ["Failure", "Matrix", "Pair", "Seen", "compute", "run_matrix"]
 
 _WRITERS = {"gachatbot": "GaChatbot.Api", "gaapi": "GaApi"}
 _CHUNKS = {"a826864": "chunks at a826864", "743": "chunks after #743"}
@@ -242,30 +242,24 @@ def _half(frame: bytes) -> bytes:
     return frame[: len(frame) // 2]
 
 
-def run_matrix(json: bool, answer: str = "improvisation") -> RenderableType:
-    """Compute the matrix; return it as JSON text, or as tables for a rich console.
+def run_matrix(json: bool, answer: str = "improvisation") -> str:
+    """Compute the matrix; return it as JSON, or as tables.
+
+    On a terminal the tables are coloured and as wide as it is; for a file or pipe they are wide enough for every figure
+    to stand on one line.
 
     Raises:
         ValueError: the demo host has no answer of that name.
     """
     matrix = compute(answer)
-    return _as_json(matrix) if json else _as_tables(matrix)
-
-
-def print_matrix(json: bool, answer: str = "improvisation") -> None:
-    """Compute and print; what goes into a file or pipe is wide enough for every figure to stand on one line.
-
-    Raises:
-        ValueError: the demo host has no answer of that name.
-    """
-    shown = run_matrix(json, answer)
-    if isinstance(shown, str):
-        print(shown)
-        return
+    if json:
+        return _as_json(matrix) + "\n"
     console = Console()
     if not console.is_terminal:
         console = Console(width=_PAGE_WIDTH)
-    console.print(shown)
+    with console.capture() as capture:
+        console.print(_as_tables(matrix))
+    return "".join(line.rstrip() + "\n" for line in capture.get().rstrip("\n").split("\n"))
 
 
 def _as_json(matrix: Matrix) -> str:
@@ -336,5 +330,5 @@ def _extent(answer: str, text: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    shown = text.replace("\n", "\\n")
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
     return f"“{shown[:60]}…”" if len(shown) > 61 else f"“{shown}”"

@@ -37,10 +37,8 @@ def stream_options() -> list[click.Parameter]:
             options.append(click.Option([f"{flag}/--no-{flag[2:]}"], default=None, help=f"[default: {shown}]"))
             continue
         text = kind_of(StreamSettings, name).allowed
-        shown = "off" if default is False else default
-        options.append(
-            click.Option([flag], multiple=name in _LISTS, metavar=name.upper(), help=f"{text}  [default: {shown}]")
-        )
+        help_text = f"{text}  [default: {'off' if default is False else default}]"
+        options.append(click.Option([flag], multiple=name in _LISTS, metavar=name.upper(), help=help_text))
     return options
 
 

@@ -79,7 +79,7 @@ class Wait:
 
 @dataclass(frozen=True)
 class Stall:
-    """Do nothing until the peer leaves."""
+    """Do nothing until the peer leaves (what it sends is read)."""
 
 
 @dataclass(frozen=True)
@@ -265,7 +265,7 @@ class _Connection(asyncio.Protocol):
 
     def eof_received(self) -> bool:
         self._left(by_client=not self._we_closed)
-        return True  # the script decides when we close (a no-op under TLS)
+        return self._server.half_open  # True: the script decides when we close
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._left(by_client=not self._we_closed)
@@ -302,8 +302,8 @@ class _Connection(asyncio.Protocol):
             return
         self._we_closed = True
         if reset:
-            sock = self.transport.get_extra_info("socket")
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            if (sock := self.transport.get_extra_info("socket")) is not None:  # None: its TLS is gone already
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             self.transport.abort()
         else:
             self.transport.close()
@@ -339,6 +339,7 @@ class ScriptedUpstream:
         self._want_port = port
         self._connections: list[_Connection] = []
         self._tasks: list[asyncio.Task[None]] = []
+        self.half_open = ssl_context is None  # TLS as asyncio does it has no half-closed connections
         self.requests: list[Request] = []
         self.port = 0
         self.url = ""
@@ -469,6 +470,8 @@ class ScriptedUpstream:
                 case Wait(event):
                     await _first(event.wait(), connection.gone.wait())
                 case Stall():
+                    if not connection.gone.is_set():
+                        connection.transport.resume_reading()  # else the leaving would not be seen
                     await connection.gone.wait()
                     return False
                 case HalfClose():

@@ -120,9 +120,9 @@ class ControlWords:
         return Control.ERROR if self.error_message(data) is not None else Control.TEXT
 
     def bare_marker_tail(self) -> re.Pattern[str]:
-        """The expression that matches, from its first LF, a line at a text's end that is or may become a bare marker.
+        """The expression for a line at a text's end, from the LF before it, that is or may become a bare marker.
 
-        Group 1 is there when the marker is whole. At most eight spaces stand on either side: what may be held is bounded.
+        A group matches when the marker is whole. At most eight spaces stand on either side: what is held is bounded.
         """
         beginnings = []
         for marker in self.done:

@@ -7,8 +7,10 @@ Synchronous and without a clock of its own: the time is an argument.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from sse_proxy.core.answer import make_answer
+from sse_proxy.core.control import json_object
 from sse_proxy.core.dialects import DialectParser, FrameRules, make_parser
 from sse_proxy.core.dialects.base import CONTROL_WAIT_S
 from sse_proxy.core.encoder import Encoder, well_formed
@@ -34,6 +36,7 @@ class Pipeline:
     Args:
         options: the stream's settings.
         started_at: when the request was accepted, on the clock whose times are passed in; None where there is none.
+        keep_answer: keep what is written, for `kept_answer()`.
 
     Attributes:
         ledger: the account so far.
@@ -41,7 +44,7 @@ class Pipeline:
         wants_tick_at: when `tick()` should be called; None when nothing waits for a clock.
     """
 
-    def __init__(self, options: StreamOptions, *, started_at: float | None = None) -> None:
+    def __init__(self, options: StreamOptions, *, started_at: float | None = None, keep_answer: bool = False) -> None:
         if options.dialect is Dialect.RAW and (options.payload is not Payload.TEXT or options.split is Split.NONE):
             # Text without frames has no other place to be cut at than its lines.
             options = replace(options, payload=Payload.TEXT, split=Split.LINE)
@@ -63,6 +66,8 @@ class Pipeline:
         self._hold: tuple[float, float] | None = None  # how long the dialect's hold may last, and when it is over
         self._text_due: float | None = None
         self._error_due: float | None = None
+        self._kept: list[str] | None = [] if keep_answer else None
+        self._kept_chars = 0
         self._closed = False
         self.finished = False
         self.wants_tick_at: float | None = None
@@ -153,6 +158,8 @@ class Pipeline:
 
     def _write(self, out: list[Item], now: float) -> bytes:
         raw = self._encoder.encode(out)
+        if self._kept is not None:
+            self._keep(out)
         ledger = self.ledger
         ledger.events_out += sum(type(item) is Event for item in out)
         ledger.bytes_out += len(raw)
@@ -180,13 +187,39 @@ class Pipeline:
         due = [t for t in (self._hold and self._hold[1], self._text_due, self._error_due) if t is not None]
         self.wants_tick_at = min(due) if due else None
 
-    def keepalive(self) -> bytes:
-        """Return one keep-alive comment and count it."""
+    def _keep(self, out: list[Item]) -> None:
+        data = [item.data for item in out if type(item) is Event]
+        self._kept_chars += sum(map(len, data))
+        if self._kept_chars > self._options.max_event_bytes:
+            self._kept = None
+        elif self._kept is not None:
+            self._kept += data
+
+    def kept_answer(self) -> dict[str, Any]:
+        """Return a complete stream's answer, for a transcript: `answer` and `meta` of a text, else its `events`.
+
+        Both are None where nothing was kept, or the answer was too long to keep (`max_event`).
+        """
+        if self._kept is None:
+            return {"answer": None} if self._options.payload is Payload.TEXT else {"events": None}
+        events = [data for data in self._kept if data not in self._options.done]
+        if self._options.payload is not Payload.TEXT:
+            return {"events": events}
+        text = len(events) - self.ledger.pieces  # what stands before the text is the routing object
+        meta = json_object(events[0]) if text else None
+        return {"meta": meta, "answer": "".join(events[text:])}
+
+    def comment(self) -> bytes:
+        """Return one comment, such as lets a head be seen."""
         end = "\n\n" if self._options.keepalive_blank_line else "\n"
         raw = f": {self._options.keepalive_text}{end}".encode()
-        self.ledger.keepalives += 1
         self.ledger.bytes_out += len(raw)
         return raw
+
+    def keepalive(self) -> bytes:
+        """Return one keep-alive comment and count it."""
+        self.ledger.keepalives += 1
+        return self.comment()
 
     # Ends ----------------------------------------------------------------------------------------------------------
 
@@ -221,6 +254,7 @@ class Pipeline:
         *,
         status: int | None = None,
         retryable: bool | None = None,
+        message: str = "",
         detail: str = "",
         now: float = 0.0,
     ) -> bytes:
@@ -228,6 +262,7 @@ class Pipeline:
 
         Args:
             status, retryable: where they differ from the code's own (an upstream's status).
+            message: what the upstream said; the reader sees it where that is safe.
             detail: for the log only; kept in the ledger, cut to 2 KiB.
         """
         if self.finished or self._closed:
@@ -238,7 +273,7 @@ class Pipeline:
         if self._answer.done:
             self._end(Outcome.COMPLETE)
             return raw
-        return raw + self._fail(Failure(code, detail=detail), now, status=status, retryable=retryable)
+        return raw + self._fail(Failure(code, message, detail), now, status=status, retryable=retryable)
 
     def _fail(self, failure: Failure, now: float, *, status: int | None = None, retryable: bool | None = None) -> bytes:
         passed = self._answer.passed_failure

@@ -1,11 +1,11 @@
 """What an old sentence splitter removed between two sentences, guessed back from the markdown around it.
 
-The old hosts split an answer on `(?<=[.!?])\\s+` (white space as .NET reads it) and drop what matched, so behind a frame
-that ends in a sentence mark a space, a line break or a blank line is lost. `WhitespaceGuesser` follows the answer line
-by line, knows in which block of markdown it stands, and decides from that and from the beginning of the next frame.
+The old hosts split an answer on `(?<=[.!?])\\s+` (white space as .NET reads it) and drop what matched, so behind a
+frame that ends in a sentence mark a space, a line break or a blank line is lost. `WhitespaceGuesser` follows the answer
+line by line, knows in which block of markdown it stands, and decides from that and the beginning of the next frame.
 
-What has a mark of its own (a list item, a heading, a fence, a table row, a quote) is nearly certain. In hard-wrapped text
-the width of the lines tells. For the rest see `paragraphs`. How often it is right: `bench/whitespace.py`.
+What has a mark of its own (a list item, a heading, a fence, a table row, a quote) is nearly certain. In hard-wrapped
+text the width of the lines tells. For the rest see `paragraphs`. How often it is right: `bench/whitespace.py`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass
+from unicodedata import category
 
 from sse_proxy.core.paragraphs import HEAD, Place, Run, announced, begins_paragraph
 
@@ -25,7 +26,7 @@ _LEVELS = 6  # depth of nested lists that is followed
 _WIDEST = 110  # no text is wrapped wider: a longer line is a whole paragraph
 
 _ITEM = re.compile(r"([-*+•]|\d{1,9}[.)])(?:[ \t]+|$)")
-_FENCE = re.compile(r"(`{3,}|~{3,})")
+_FENCE = re.compile(r"(`{3,}(?=[^`]*$)|~{3,})")
 _HEADING = re.compile(r"#{1,6}(?:\s|$)")
 _RULE = re.compile(r"(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$")
 _DEFINITION = re.compile(r"\[[^\]\n]+\]:")
@@ -38,8 +39,8 @@ _NO_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|vs|cf|approx|ca|resp|incl|Dr|Mr|M
 _BARE_NUMBER = re.compile(
     r"[#/>\s*_|+[-]*(?:(?:Step|Part|Example|Exercise|Chapter) )?(?:\d{1,9}(?:\.\d{1,3})*|[A-Za-z])\.$"
 )
-_SENTENCE = re.compile(r"[.!?][\"')*_`]*\s")
-_SENTENCE_END = re.compile(r"[.!?][\"')*_`]*$")
+_SENTENCE = re.compile(r"[.!?][\"')*_`]{0,8}\s")
+_SENTENCE_END = re.compile(r"[.!?][\"')*_`]{0,8}$")
 # In a fence: a comment, and what reads like talk rather than like code.
 _COMMENT = re.compile(r"\s*(?:#|//|--|;|\*|%|/\*|<!--)|.*\s(?:#|//) ")
 _TALK = re.compile(r"[A-Z][\w']*,? [a-z0-9`(\"'][^=;{}]*$|[A-Z][a-z']+[.!?]$")
@@ -51,20 +52,21 @@ class _Level(Run):
     """One list that is open.
 
     Attributes:
-        indent, content: columns of the marker and of the text behind it.
+        indent, content: columns of the marker and of the text behind it; `white`: what stands before the marker.
         mark: the bullet, or `.` or `)` of a numbered list; `number`: the last item's.
         shape: what kind of character the items' text begins with.
         loose: its items are set apart by blank lines.
-        parent: it holds another list, so that its counts say little.
+        child: the last list inside it that ended; the next one there goes on counting.
     """
 
     indent: int = 0
     content: int = 0
+    white: str = ""
     mark: str = "-"
     number: int = 0
     shape: str = ""
     loose: bool = False
-    parent: bool = False
+    child: _Level | None = None
 
 
 class WhitespaceGuesser:
@@ -111,7 +113,7 @@ class WhitespaceGuesser:
     def ready(self, head: str, *, final: bool) -> bool:
         """Tell whether `head`, the beginning of the next frame, is long enough to decide.
 
-        At most 120 characters are asked for, 64 but for hard-wrapped text, and none beyond the word after the first line.
+        At most 120 characters are asked for, 64 but for hard-wrapped text; none beyond the word after the first line.
         To be asked only where a frame ended in a sentence mark, after its text was passed to `text()`.
 
         Args:
@@ -204,9 +206,8 @@ class WhitespaceGuesser:
         if kind == "item":
             self._open_item(indent, text)
         elif self._levels and (self._blank or kind in ("heading", "rule", "row", "html")):
-            while self._levels and indent < self._levels[-1].content - 1:
-                self._levels.pop()
-            if self._levels:
+            self._leave(indent + 2)
+            if self._levels and self._blank:
                 self._levels[-1].loose = True
         if kind == "prose" and text.startswith("**") and not self._levels:
             kind = "lead"
@@ -219,26 +220,37 @@ class WhitespaceGuesser:
         self._behind, self._block = self._block, kind
         self._sentences, self._chars = 0, self._length
 
+    def _leave(self, column: int) -> None:
+        """Close the lists whose text begins right of `column`."""
+        while self._levels and column <= self._levels[-1].content:
+            level = self._levels.pop()
+            level.end_item(self._sentences)
+            if self._levels:
+                self._levels[-1].child = level
+
     def _open_item(self, indent: int, text: str) -> None:
         match = _ITEM.match(text)
         if not match:
             return
         mark, number = _mark(match[1])
+        inner = False
         while self._levels and indent < self._levels[-1].indent:
-            self._levels.pop()
+            inner = True
+            self._leave(self._levels[-1].content)
         level = self._levels[-1] if self._levels else None
         new = _Level(
             announced(self._previous_text),
             indent=indent,
             content=indent + max(match.end(), len(match[1]) + 1),
+            white=self._line[: len(self._line) - len(self._line.lstrip())],
             mark=mark,
             number=number,
             shape=_shape(text[match.end() :]),
             loose=self._loose.get(mark, False),
         )
         if level is None or indent >= level.content:
-            if level:
-                level.parent = True
+            if level and level.child and level.child.mark == mark:
+                new.items, new.fewest, new.most = 2, level.child.fewest, level.child.most
             if len(self._levels) < _LEVELS:
                 self._levels.append(new)
         elif level.mark != mark or (self._blank and self._previous_text.endswith(":")):
@@ -246,14 +258,15 @@ class WhitespaceGuesser:
         else:
             if level.items == 1 or self._blank:
                 self._loose[mark] = level.loose = self._blank
-            level.end_item(self._sentences)
+            if not inner:
+                level.end_item(self._sentences)
             level.items += 1
             level.number = number
 
     # Deciding
 
     def _decide_early(self, head: str) -> str | None:
-        """Decide from the shortest beginning of `head` that suffices, so that more of it changes nothing; None: not yet."""
+        """Decide from the shortest beginning of `head` that suffices, so that more of it changes nothing."""
         for length in range(1, min(len(head), _WRAPPED_HEAD) + 1):
             white = self._decide(head[:length], final=False)
             if white is not None:
@@ -283,8 +296,14 @@ class WhitespaceGuesser:
             return self._in_wrapped(head, final=final)
         if head[0].islower():
             return " "
-        if not head[0].isascii() and not head[0].isalpha() and self._line[:1] == head[0]:
-            return "\n"  # a list whose bullets are emoji
+        if category(head[0]) == "So":  # an emoji: a bullet like that of the line before, or the sentence's last word
+            rest = head[1:].lstrip("\ufe0f")
+            if not rest and not final:
+                return None
+            if not rest or rest[0] == "\n":
+                return " "
+            if category(self._line[:1] or " ") == "So":
+                return "\n"
         end = head.find("\n")
         if not final and len(head) < (HEAD if end < 0 else end + 4):
             return None
@@ -324,13 +343,15 @@ class WhitespaceGuesser:
         same = [level for level in self._levels if level.mark == mark]
         if number:
             same = [level for level in same if number == level.number + 1] or same[-1:]
+            if same and number == 1 < same[0].number:
+                return "\n\n"  # another list
         if len(same) > 1:  # which depth? the one whose items begin alike
             rest = head[match.end() :]
             if not rest and not final:
                 return None
             same = [level for level in same if level.shape == _shape(rest)] or same
         if same:
-            return ("\n\n" if same[-1].loose else "\n") + " " * same[-1].indent
+            return ("\n\n" if same[-1].loose else "\n") + same[-1].white
         return "\n" + " " * self._levels[-1].content
 
     def _in_fence(self, head: str, *, final: bool) -> str | None:
@@ -364,6 +385,8 @@ class WhitespaceGuesser:
         follow = re.match(r"\s*(\S+)(?=\s)", head[end:]) if end >= 0 else None
         if not final and not follow and len(head) < (width + 4 if end < 0 else _WRAPPED_HEAD):
             return None
+        if self._kind == "quote" and follow and head[end + 1] == ">":
+            return " "  # a line break would have left its mark
         first_line = head[: width + 4] if end < 0 else head[:end]
         fits = self._length + 1 + len(first_line.partition(" ")[0]) <= width
         next_line = "\n\n" if fits else "\n" + " " * (self._levels[-1].content if self._levels else self._indent)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import select
 import socket
 import struct
 from collections.abc import AsyncIterator
@@ -21,6 +22,7 @@ import aiohttp
 from aiohttp import hdrs, web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.http import HttpVersion11, StreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 
 from sse_proxy.server.headers import Headers, encode_header
 
@@ -38,12 +40,15 @@ __all__ = [
     "HeadWriter",
     "RequestHead",
     "ResponseClock",
+    "WatchedResponse",
     "abort",
     "hang_up",
     "write_head",
 ]
 
 _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+# Turns of the loop: the transport reads in the one after the next, and takes an answer and a reset one by one.
+_READS_BEFORE_WRITE = 6
 _CONTROL = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 
@@ -299,6 +304,39 @@ class RequestHead:
         return write_head(f"{self.method} {self.target} HTTP/1.1", headers)
 
 
+class WatchedResponse(aiohttp.ClientResponse):
+    """aiohttp's client response, whose reader is told when the body's framing breaks.
+
+    aiohttp tells the connection alone, and leaves the body's reader waiting for ever.
+    """
+
+    async def start(self, connection: Connection) -> aiohttp.ClientResponse:
+        protocol = connection.protocol
+        await super().start(connection)
+        content = self.content
+        if protocol is None or content.is_eof():
+            return self
+
+        def check(closed: asyncio.Future[None] | None = None) -> None:
+            if closed is not None and not closed.cancelled():
+                closed.exception()  # seen
+            fault = protocol.exception()
+            if isinstance(fault, HttpProcessingError) and not content.is_eof() and content.exception() is None:
+                content.set_exception(aiohttp.ClientPayloadError(f"broken framing: {type(fault).__name__}"))
+
+        closed = protocol.closed
+        if closed is None:  # already
+            check()
+        else:
+            closed.add_done_callback(check)
+
+            def ended() -> None:
+                closed.remove_done_callback(check)
+
+            content.on_eof(ended)
+        return self
+
+
 class ExactRequest(aiohttp.ClientRequest):
     """aiohttp's client request, that writes the `RequestHead` a client middleware gives it instead of its own."""
 
@@ -344,6 +382,7 @@ class ExactRequest(aiohttp.ClientRequest):
         assert head is not None
         assert protocol is not None
         transport = protocol.transport
+        answered = _Readable(transport)
         try:
             while True:
                 if head.clock is not None:
@@ -353,6 +392,12 @@ class ExactRequest(aiohttp.ClientRequest):
                     head.clock.start()
                 if not piece:
                     break
+                # An upstream that answers an upload at once (413) may reset the connection behind its answer. A write
+                # would then fail and take the unread answer with it, so what is there is read first.
+                for _ in range(_READS_BEFORE_WRITE):
+                    if not answered():
+                        break
+                    await asyncio.sleep(0)
                 await writer.write(piece)
             await writer.write_eof()
         except asyncio.CancelledError:
@@ -368,6 +413,23 @@ class ExactRequest(aiohttp.ClientRequest):
             # The upstream stopped reading. It may have answered first (413, then a reset): the reading side,
             # which has seen those bytes or will see the connection's end, tells.
             pass
+
+
+class _Readable:
+    """Tell whether there is something to read on a transport's socket: bytes, an end or an error."""
+
+    def __init__(self, transport: asyncio.Transport | None) -> None:
+        self._poll = None
+        sock = None if transport is None else transport.get_extra_info("socket")
+        if sock is not None and hasattr(select, "poll"):
+            self._poll = select.poll()
+            self._poll.register(sock.fileno(), select.POLLIN)
+        self._transport = transport
+
+    def __call__(self) -> bool:
+        if self._poll is None or self._transport is None or self._transport.is_closing():
+            return False
+        return bool(self._poll.poll(0))
 
 
 def hang_up(conn: Connection | None, transport: asyncio.Transport | None = None) -> None:

@@ -60,6 +60,7 @@ class FrontConnection(RequestHandler):
 
     Attributes:
         draining: the server is shutting down: answers carry `Connection: close`.
+        on_writable: called when a client that read slowly takes bytes again; of the response that is being written.
     """
 
     def __init__(self, manager: FrontServer, *, max_header: int, head_timeout: float | None, **kwargs: Any) -> None:
@@ -71,6 +72,12 @@ class FrontConnection(RequestHandler):
         self._head_bytes = 0  # of a head that is not whole yet
         self._last_payload: StreamReader | None = None  # body of the last request that was read
         self._refused = False
+        self.on_writable: Callable[[], None] | None = None
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self.on_writable is not None:
+            self.on_writable()
 
     @property
     def draining(self) -> bool:

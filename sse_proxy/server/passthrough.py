@@ -33,6 +33,7 @@ from sse_proxy.server.exact import (
     HeadWriter,
     RequestHead,
     ResponseClock,
+    WatchedResponse,
     hang_up,
 )
 from sse_proxy.server.headers import (
@@ -50,7 +51,7 @@ from sse_proxy.server.target import request_host, split_target, upstream_target
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
 
-__all__ = ["EventStreamHandler", "Passthrough"]
+__all__ = ["EventStreamHandler", "Passthrough", "RequestBody", "content_length", "expects_continue_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +112,7 @@ class Passthrough:
         return aiohttp.ClientSession(
             connector=connector,
             request_class=ExactRequest,
+            response_class=WatchedResponse,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
@@ -157,15 +159,16 @@ class Passthrough:
                 head.pump.cancel()
                 await asyncio.wait([head.pump])
 
-    def _request_head(self, request: web.BaseRequest) -> tuple[RequestHead, _Body | None]:
+    def _request_head(self, request: web.BaseRequest) -> tuple[RequestHead, RequestBody | None]:
         _, target = split_target(request)
         raw = request.raw_headers
         host = request_host(request)
-        body = _Body(request, self._body_timeout_s) if request.body_exists else None
+        expects_continue = expects_continue_of(request)
+        body = RequestBody(request, self._body_timeout_s, expects_continue) if request.body_exists else None
         chunked = body is not None and bool(header_values(raw, "transfer-encoding"))
-        length = None if chunked else _content_length(raw)
+        length = None if chunked else content_length(raw)
         headers = end_to_end(raw, length=length)
-        if body is not None and body.expects_continue:
+        if expects_continue:
             headers = [pair for pair in headers if pair[0].lower() != "expect"]
         keep_host = self._upstream.host_header == "client" and host
         headers = _with_host(headers, host if keep_host else self._authority)
@@ -190,7 +193,7 @@ class Passthrough:
         )
         return head, body
 
-    async def _open(self, head: RequestHead, body: _Body | None) -> aiohttp.ClientResponse:
+    async def _open(self, head: RequestHead, body: RequestBody | None) -> aiohttp.ClientResponse:
         """Send the request and return the response once its head is there.
 
         Raises:
@@ -238,7 +241,7 @@ class Passthrough:
             await asyncio.sleep(CONNECT_RETRY_S)
 
     async def _relay(
-        self, request: web.BaseRequest, response: aiohttp.ClientResponse, head: RequestHead, body: _Body | None
+        self, request: web.BaseRequest, response: aiohttp.ClientResponse, head: RequestHead, body: RequestBody | None
     ) -> web.StreamResponse:
         """Pass a response on, piece by piece.
 
@@ -247,7 +250,7 @@ class Passthrough:
         """
         raw = response.raw_headers
         codings = header_values(raw, "transfer-encoding")
-        length = None if codings else _content_length(raw)
+        length = None if codings else content_length(raw)
         _check_framing(raw, codings)
         if response.status == 204 and length:
             length = None  # no body comes, and a reader that believes the length would wait for it
@@ -283,18 +286,21 @@ class Passthrough:
         return out
 
 
-class _Body:
+class RequestBody:
     """The body of a client's request.
 
-    Attributes:
+    Args:
+        timeout_s: longest pause between two pieces; None for no limit.
         expects_continue: the client waits for a 100 before it sends (RFC 9110 10.1.1).
+
+    Attributes:
         complete: all of it was read.
     """
 
-    def __init__(self, request: web.BaseRequest, timeout_s: float | None) -> None:
+    def __init__(self, request: web.BaseRequest, timeout_s: float | None, expects_continue: bool) -> None:
         self._request = request
         self._timeout_s = timeout_s
-        self.expects_continue = _expects_continue(request)
+        self._expects_continue = expects_continue
 
     @property
     def complete(self) -> bool:
@@ -307,7 +313,7 @@ class _Body:
             BodyFault: its framing is broken, it paused for too long, or the client is gone.
         """
         content = self._request.content
-        if self.expects_continue:
+        if self._expects_continue:
             self._continue()
         try:
             while not content.at_eof():
@@ -329,7 +335,7 @@ class _Body:
             transport.write(_CONTINUE)
 
 
-def _expects_continue(request: web.BaseRequest) -> bool:
+def expects_continue_of(request: web.BaseRequest) -> bool:
     """Tell whether the client waits for a 100.
 
     Raises:
@@ -343,7 +349,7 @@ def _expects_continue(request: web.BaseRequest) -> bool:
     return True
 
 
-def _content_length(raw: RawHeaders) -> int | None:
+def content_length(raw: RawHeaders) -> int | None:
     """Return the length a head declares, None for none; aiohttp's parser has refused contradictions.
 
     Raises:

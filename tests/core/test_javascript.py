@@ -34,6 +34,10 @@ def test_a_bom_is_dropped_once_and_a_cut_character_waits(cut: int) -> None:
     assert decode(raw[:cut], raw[cut:]) == "é\ufeff"
 
 
+def test_of_two_boms_one_is_text() -> None:
+    assert decode("\ufeff\ufeffa".encode()) == "\ufeffa"
+
+
 def test_half_a_character_at_the_end_is_given_only_when_the_stream_ends() -> None:
     assert decode(b"a\xf0\x9f") == "a"
     assert TextDecoder().decode(b"a\xf0\x9f", stream=False) == "a\ufffd"

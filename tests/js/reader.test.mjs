@@ -170,6 +170,16 @@ test("the host's own error object throws; followed by the marker it was text", a
   assert.equal((await answerOf([routing, `data: ${object}\n\ndata: [DONE]\n\n`])).text, object);
 });
 
+test("only the first event can be routing", async () => {
+  const object = '{"type":"chord"}';
+  const got = await answerOf([routing, `data: ${object}\n\n`, "data: [DONE]\n\n"]);
+  assert.deepEqual(got, { text: object, routing: ROUTING });
+  assert.deepEqual(await answerOf(["data: a\n\n", routing, "data: [DONE]\n\n"]), {
+    text: `a${JSON.stringify(ROUTING)}`,
+    routing: null,
+  });
+});
+
 test("a named event is no text", async () => {
   assert.equal((await answerOf(["event: status\ndata: thinking\n\ndata: a\n\ndata: [DONE]\n\n"])).text, "a");
 });

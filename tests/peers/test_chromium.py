@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from tests.peers.wires import CASES, TWIN_CASES, PeerHost, differences
+from tests.peers.wires import CASES, FAILED_CASES, TWIN_CASES, PeerHost, differences
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 JS = Path(__file__).parents[1] / "js"
@@ -70,7 +70,7 @@ async def chromium(url: str, profile: Path) -> AsyncIterator[asyncio.subprocess.
 
 
 async def test_chromium_reads_every_wire(host: PeerHost, proxy: str, tmp_path: Path) -> None:
-    asked = {"GET": CASES, "POST": [*CASES, *TWIN_CASES]}
+    asked = {"GET": [*CASES, *FAILED_CASES], "POST": [*CASES, *FAILED_CASES, *TWIN_CASES]}
     requests = {
         method: [{"url": (request := case.request(method))["path"], "init": request["init"]} for case in cases]
         for method, cases in asked.items()
@@ -79,6 +79,7 @@ async def test_chromium_reads_every_wire(host: PeerHost, proxy: str, tmp_path: P
     host.pages = {
         "/peers/": ("text/html; charset=utf-8", PAGE),
         "/peers/browser.js": (script, (JS / "readers" / "browser.mjs").read_bytes()),
+        "/peers/both.js": (script, (JS / "readers" / "both.mjs").read_bytes()),
         "/peers/eventsource-parser.js": (script, PARSER.read_bytes()),
         "/peers/reader.js": (script, READER_JS.read_bytes()),
         "/peers/cases": ("application/json", json.dumps(requests).encode()),

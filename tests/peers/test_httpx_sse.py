@@ -8,7 +8,7 @@ import httpx
 import httpx_sse
 import pytest
 
-from tests.peers.wires import CASES, TWIN_CASES, Case, differences
+from tests.peers.wires import CASES, FAILED_CASES, TWIN_CASES, Case, differences
 
 
 async def read(client: httpx.AsyncClient, method: str, case: Case) -> dict[str, Any]:
@@ -17,7 +17,11 @@ async def read(client: httpx.AsyncClient, method: str, case: Case) -> dict[str, 
     sending = {"headers": init["headers"], "content": init["body"]} if init else {}
     try:
         async with httpx_sse.aconnect_sse(client, method, request["path"], **sending) as source:
-            return {"data": [event.data async for event in source.aiter_sse()]}
+            events = [event async for event in source.aiter_sse()]
+            reading: dict[str, Any] = {"data": [event.data for event in events if event.event == "message"]}
+            if failed := [event.data for event in events if event.event == "error"]:
+                [reading["failure"]] = failed
+            return reading
     except (httpx.HTTPError, httpx_sse.SSEError) as error:
         return {"error": repr(error)}
 
@@ -30,7 +34,7 @@ async def check(proxy: str, method: str, cases: list[Case]) -> None:
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
 async def test_every_wire_through_the_proxy(method: str, proxy: str) -> None:
-    await check(proxy, method, CASES)
+    await check(proxy, method, [*CASES, *FAILED_CASES])
 
 
 async def test_every_answer_from_the_json_twin(proxy: str) -> None:

@@ -1,5 +1,7 @@
 """What passes untouched, and what happens when it cannot: raw sockets on both sides of the proxy."""
 
+# ruff: noqa: SIM117  (a proxy stands in front of its upstream, a client in front of both: nesting shows it)
+
 from __future__ import annotations
 
 import asyncio
@@ -26,6 +28,7 @@ from tests.fakes import (
     ScriptedUpstream,
     Send,
     Stall,
+    Step,
     Wait,
     WaitForBody,
     chunk,
@@ -95,8 +98,8 @@ async def test_the_upstream_sees_the_same_request_and_nothing_more() -> None:
     ]
 
 
-ATTACKS = ["//evil", "//evil:80/x", "/\\evil", "/../", "/x/../../y", "/%2f..%2f", "/%0d%0aEvil:1", "/@evil", "/:80", "/?",
-           "/p?e=%25s3&t=100%25&u=%E4%BD%A0"]  # fmt: skip
+ATTACKS = ["//evil", "//evil:80/x", "/\\evil", "/../", "/x/../../y", "/%2f..%2f", "/%0d%0aEvil:1", "/@evil", "/:80",
+           "/?", "/p?e=%25s3&t=100%25&u=%E4%BD%A0"]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", ATTACKS)
@@ -120,7 +123,7 @@ async def test_an_absolute_target_goes_to_the_upstream_as_well() -> None:
 async def test_a_target_that_is_none_never_reaches_an_upstream(target: str) -> None:
     async with ScriptedUpstream(OK) as upstream, proxy(upstream.url) as site:
         received = await raw_request(site.port or 0, get("Connection: close", target=target))
-        if target.startswith("/a\r\nEvil"):  # two lines: a request line without a version
+        if "\nEvil" in target:  # to a parser the request line ends there, without a version
             assert received.startswith((b"HTTP/1.1 400", b"HTTP/1.1 505"))
         else:
             problem_of(received, 400)
@@ -137,8 +140,8 @@ async def test_header_bytes_cross_unchanged_both_ways(value: str) -> None:
 
 async def test_hop_by_hop_headers_stay_behind_both_ways() -> None:
     """Case headers-01."""
-    hop = [("Connection", "keep-alive, X-Hop"), ("Keep-Alive", "timeout=5"), ("X-Hop", "1"), ("Proxy-Authenticate", "x"),
-           ("TE", "trailers"), ("Trailer", "X-T"), ("Upgrade", "h2c")]  # fmt: skip
+    hop = [("Connection", "keep-alive, X-Hop"), ("Keep-Alive", "timeout=5"), ("X-Hop", "1"),
+           ("Proxy-Authenticate", "x"), ("TE", "trailers"), ("Trailer", "X-T"), ("Upgrade", "h2c")]  # fmt: skip
     async with ScriptedUpstream([head(200, [*hop, ("B", "2")], length=0)]) as upstream, proxy(upstream.url) as site:
         headers = (await ask(site.port, get("A: 1", *(f"{n}: {v}" for n, v in hop))))[1]
         assert sent_headers(upstream.requests[0])[1:] == [("A", "1")]
@@ -240,8 +243,10 @@ async def test_a_coded_body_is_never_decoded(coding: str) -> None:
 
 async def test_a_body_streams_while_it_comes() -> None:
     async with ScriptedUpstream([Early(), WaitForBody(), *OK]) as upstream, proxy(upstream.url) as site:
-        async with Client.open(site.port or 0, get("Content-Length: 4", method="POST") + b"ab") as client:
-            await eventually(lambda: bool(upstream.requests) and upstream.requests[0].received == 2)
+        async with Client.open(site.port or 0, get("Content-Length: 4", method="POST")) as client:
+            await eventually(lambda: bool(upstream.requests))
+            client.send(b"ab")
+            await eventually(lambda: upstream.requests[0].received == 2)
             client.send(b"cd")
             await client.until(b"ok")
 
@@ -280,7 +285,8 @@ async def test_another_expectation_is_refused() -> None:
 async def test_an_early_answer_to_an_upload_reaches_the_client(end: str, size: int) -> None:
     """413 while the body is still coming; also with a FIN or an RST right behind it."""
     answer = [head(413, [("Connection", "close")], length=8, reason="Too Large"), b"too much"]
-    script: Script = [Early(read=False), *answer, *{"keep": [Stall()], "close": [End()], "reset": [Reset()]}[end]]
+    last: dict[str, Step] = {"keep": Stall(), "close": End(), "reset": Reset()}
+    script: Script = [Early(read=False), *answer, last[end]]
     async with ScriptedUpstream(script) as upstream, proxy(upstream.url, limits={"lingering_time": 0.1}) as site:
         for _ in range(5):
             async with Client.open(
@@ -326,9 +332,9 @@ async def test_a_body_that_keeps_coming_may_take_longer_than_the_limit() -> None
     async with ScriptedUpstream([Early(), WaitForBody(), *OK]) as upstream:
         async with proxy(upstream.url, body_timeout=0.3, settings={"response_timeout": "300ms"}) as site:
             async with Client.open(site.port or 0, get("Content-Length: 6", method="POST")) as client:
-                for n in range(6):
+                await eventually(lambda: bool(upstream.requests))
+                for _ in range(6):
                     client.send(b"x")
-                    await eventually(lambda n=n: bool(upstream.requests) and upstream.requests[0].received > n)  # type: ignore[misc]
                     await asyncio.sleep(0.1)
                 await client.until(b"ok")
 
@@ -336,10 +342,10 @@ async def test_a_body_that_keeps_coming_may_take_longer_than_the_limit() -> None
 @pytest.mark.parametrize("body", [b"zz\r\n", b"3\r\nabcd\r\n", b"-1\r\n"])
 async def test_broken_chunks_are_answered_400_and_never_look_complete_upstream(body: bytes) -> None:
     async with ScriptedUpstream([Early(), WaitForBody(), *OK]) as upstream, proxy(upstream.url) as site:
-        async with Client.open(
-            site.port or 0, get("Transfer-Encoding: chunked", method="POST") + chunk(b"ok")
-        ) as client:
-            await eventually(lambda: bool(upstream.requests) and upstream.requests[0].received == 2)
+        async with Client.open(site.port or 0, get("Transfer-Encoding: chunked", method="POST")) as client:
+            await eventually(lambda: bool(upstream.requests))
+            client.send(chunk(b"ok"))
+            await eventually(lambda: upstream.requests[0].chunks == [b"ok"])
             client.send(body)
             problem_of(await client.rest(), 400)
             await upstream.client_closed(0, 1)
@@ -348,8 +354,10 @@ async def test_broken_chunks_are_answered_400_and_never_look_complete_upstream(b
 
 async def test_a_client_that_leaves_within_its_body_ends_the_upstream_request() -> None:
     async with ScriptedUpstream([Early(), WaitForBody(), *OK]) as upstream, proxy(upstream.url) as site:
-        async with Client.open(site.port or 0, get("Content-Length: 4", method="POST") + b"ab"):
-            await eventually(lambda: bool(upstream.requests) and upstream.requests[0].received == 2)
+        async with Client.open(site.port or 0, get("Content-Length: 4", method="POST")) as client:
+            await eventually(lambda: bool(upstream.requests))
+            client.send(b"ab")
+            await eventually(lambda: upstream.requests[0].received == 2)
         await upstream.client_closed(0, 1)
         assert not upstream.requests[0].complete
 
@@ -430,7 +438,8 @@ async def test_head_ends_at_once(script: Script) -> None:
             assert (b"Content-Length: 5\r\n" in received) == (b"Content-Length" in bytes(script[0]))  # type: ignore[arg-type]
             assert b"Transfer-Encoding" not in received
             assert (await client.exactly(12)) == b"HTTP/1.1 200"
-        await upstream.client_closed(0, 1)
+        if b"hello" not in script:  # with its body there the connection is in step and may be used again
+            await upstream.client_closed(0, 1)
 
 
 @pytest.mark.parametrize("status", [204, 304])
@@ -500,7 +509,7 @@ BAD_ANSWERS: dict[str, Script] = {
     "reset": [Reset()],
     "half a head": [b"HTTP/1.1 200 OK\r\nA: ", End()],
     "not HTTP": [b"220 mail.example ESMTP\r\n", End()],
-    "both framings": [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"],
+    "both framings": [head(200, length=2, chunked=True), chunk(b"ok"), last_chunk],
     "two lengths": [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nok"],
     "a signed length": [b"HTTP/1.1 200 OK\r\nContent-Length: +2\r\n\r\nok"],
     "another coding": [b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nok", End()],

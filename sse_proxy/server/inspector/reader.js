@@ -184,7 +184,7 @@ export async function readAnswer(input, options = {}) {
   /** @type {object | null} */
   let routing = null;
   let first = true;
-  /** An error object: a failure if nothing follows it, text otherwise. @type {{data: string, error: object} | null} */
+  /** An error object: a failure if nothing follows it, text otherwise. @type {{data: string, error: Record<string, unknown>} | null} */
   let held = null;
   const add = (/** @type {string} */ chunk) => {
     if (chunk === "") return;

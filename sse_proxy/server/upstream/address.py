@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ipaddress
+import math
 import socket
 import ssl
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ Place = tuple[int, str]  # address family and IP address
 
 
 class _Addresses:
-    """The IP addresses of one host name, kept for a few seconds, the one that worked last first.
+    """The IP addresses of one host, kept for a few seconds, the one that worked last first.
 
     Most upstreams are called `localhost`: asking each time costs a thread switch, and trying ::1 first each time,
     where the host listens on 127.0.0.1 alone, costs a socket.
@@ -43,6 +44,9 @@ class _Addresses:
         """
         loop = asyncio.get_running_loop()
         if not self._places or loop.time() >= self._expires_at:
+            if (literal := _literal(host)) is not None:
+                self._places, self._expires_at = [literal], math.inf
+                return [literal]
             found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
             places = list(dict.fromkeys((int(family), str(address[0])) for family, _, _, _, address in found))
             if not places:
@@ -138,11 +142,7 @@ class UpstreamAddress:
         Raises:
             OSError, UnicodeError: the name is not found, or is no name.
         """
-        try:
-            literal = ipaddress.ip_address(self.host)
-        except ValueError:
-            return await self._names.find(self.host, self.port)
-        return [(socket.AF_INET6 if literal.version == 6 else socket.AF_INET, self.host)]
+        return await self._names.find(self.host, self.port)
 
     def worked(self, place: Place) -> None:
         """Note that a connection to `place` came about."""
@@ -151,6 +151,15 @@ class UpstreamAddress:
     def failed(self) -> None:
         """Note that none of the addresses answers."""
         self._names.forget()
+
+
+def _literal(host: str) -> Place | None:
+    """The place of a host that is an IP address."""
+    try:
+        version = ipaddress.ip_address(host).version
+    except ValueError:
+        return None
+    return (socket.AF_INET6 if version == 6 else socket.AF_INET, host)
 
 
 def _client_context(verify: bool, ca_file: Path | None) -> ssl.SSLContext:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sse_proxy.core.javascript import trim
@@ -100,6 +100,7 @@ CLIENTS = pytest.mark.parametrize("make", [GaClientChatService, GaClientStreamCh
 
 @PAGES
 @examples
+@settings(deadline=None)
 @given(answer=TEXTS)
 def test_a_page_has_every_answer_from_the_json_twin(make: Callable[[], ChatReader], answer: str) -> None:
     check(make, from_twin(Reader.STANDARD, answer), answer)
@@ -107,6 +108,7 @@ def test_a_page_has_every_answer_from_the_json_twin(make: Callable[[], ChatReade
 
 @CLIENTS
 @examples
+@settings(deadline=None)
 @given(answer=TEXTS)
 def test_ga_client_has_every_answer_from_the_json_twin(make: Callable[[], ChatReader], answer: str) -> None:
     if not trim(answer).startswith("{"):  # the stated limit: such an answer is an object to them
@@ -115,6 +117,7 @@ def test_ga_client_has_every_answer_from_the_json_twin(make: Callable[[], ChatRe
 
 @pytest.mark.parametrize("writer", ["gaapi", "gachatbot"])
 @PAGES
+@settings(deadline=None)
 @given(answer=TEXTS, size=st.integers(1, 40))
 def test_a_page_has_every_answer_from_the_stream(
     make: Callable[[], ChatReader], writer: str, answer: str, size: int
@@ -126,6 +129,7 @@ def test_a_page_has_every_answer_from_the_stream(
 
 @pytest.mark.parametrize("writer", ["gaapi", "gachatbot"])
 @CLIENTS
+@settings(deadline=None)
 @given(answer=TEXTS, size=st.integers(1, 40))
 def test_ga_client_has_every_answer_from_the_stream(
     make: Callable[[], ChatReader], writer: str, answer: str, size: int

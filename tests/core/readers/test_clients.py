@@ -53,7 +53,7 @@ def test_chat_service_loses_half_a_character_at_the_end() -> None:
     ],
 )
 def test_ga_client_throws(kind: type[ChatReader], data: str, error: str) -> None:
-    reader = read(kind, "data: Half. x\n\n", f"data: {data}\n\n", "data: more\n\n")
+    reader = read(kind, "data: Half. x\n\n", f"data: {data}\n\ndata: same packet\n\n", "data: more\n\n")
     assert (reader.error, reader.answer, reader.stored) == (error, "Half. x", None)
 
 

@@ -1,6 +1,7 @@
 // Runs in the browser, from a page behind the proxy: three readers over all cases; the results are posted back.
+import { readBoth } from "/peers/both.js";
 import { createParser } from "/peers/eventsource-parser.js";
-import { readAnswer, readEvents } from "/peers/reader.js";
+import * as reader from "/peers/reader.js";
 
 /** The browser's own EventSource; it can only GET. */
 const eventSource = ({ url }) =>
@@ -11,35 +12,36 @@ const eventSource = ({ url }) =>
       data.push(event.data);
       if (event.data !== "[DONE]") return;
       source.close();
-      resolve(data);
+      resolve({ data });
     };
     source.onerror = (event) => {
       source.close(); // else it connects again
-      reject(new Error(`${event.data ?? "error"} after ${data.length} events`));
+      if (event.data === undefined) reject(new Error(`error after ${data.length} events`));
+      else resolve({ data, failure: event.data }); // the stream's own event of that name
     };
   });
 
 /** The browser's fetch and stream, parsed by somebody else's parser. */
 const fetchAndParse = async ({ url, init }) => {
-  const data = [];
-  const parser = createParser({ onEvent: (event) => data.push(event.data) });
+  const reading = { data: [] };
+  const parser = createParser({
+    onEvent: ({ event, data }) => {
+      if (event === "error") reading.failure = data;
+      else reading.data.push(data);
+    },
+  });
   const response = await fetch(url, init);
   if (!response.ok) throw new Error(`status ${response.status}`);
-  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
-  for (let step = await reader.read(); !step.done; step = await reader.read()) parser.feed(step.value);
-  return data;
+  const packets = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  for (let step = await packets.read(); !step.done; step = await packets.read()) parser.feed(step.value);
+  return reading;
 };
 
-/** The inspector's reader. */
-const ours = async ({ url, init }) => {
-  const data = [];
-  for await (const event of readEvents(await fetch(url, init))) data.push(event.data);
-  const { text } = await readAnswer(url, { init });
-  if (text !== data.slice(1, -1).join("")) throw new Error(`readAnswer has ${JSON.stringify(text)}`);
-  return data;
+const READERS = {
+  EventSource: [eventSource, "GET"],
+  fetch: [fetchAndParse, "POST"],
+  "reader.js": [(request) => readBoth(reader, request), "POST"],
 };
-
-const READERS = { EventSource: [eventSource, "GET"], fetch: [fetchAndParse, "POST"], "reader.js": [ours, "POST"] };
 
 async function main() {
   const cases = await (await fetch("/peers/cases")).json();
@@ -47,11 +49,7 @@ async function main() {
   for (const [name, [read, method]] of Object.entries(READERS)) {
     results[name] = [];
     for (const request of cases[method]) {
-      const result = await read(request).then(
-        (data) => ({ data }),
-        (error) => ({ error: String(error) }),
-      );
-      results[name].push(result);
+      results[name].push(await read(request).catch((error) => ({ error: String(error) })));
     }
   }
   return results;

@@ -4,9 +4,12 @@ import { createParser } from "eventsource-parser";
 import { run } from "./run.mjs";
 
 await run(async ({ url, init }) => {
-  const data = [];
+  const reading = { data: [] };
   const parser = createParser({
-    onEvent: (event) => data.push(event.data),
+    onEvent: ({ event, data }) => {
+      if (event === "error") reading.failure = data;
+      else reading.data.push(data);
+    },
     onError: (error) => {
       throw error;
     },
@@ -15,5 +18,5 @@ await run(async ({ url, init }) => {
   if (!response.ok) throw new Error(`status ${response.status}`);
   const decoder = new TextDecoder();
   for await (const packet of response.body) parser.feed(decoder.decode(packet, { stream: true }));
-  return data;
+  return reading;
 });

@@ -14,11 +14,13 @@ await run(
         data.push(event.data);
         if (event.data !== "[DONE]") return;
         source.close();
-        resolve(data);
+        resolve({ data });
       };
-      source.onerror = (event) => {
+      // Its onerror is told of the connection only, not of an event of that name in the stream.
+      source.addEventListener("error", (event) => {
         source.close(); // else it connects again
-        reject(new Error(`${event.message ?? event.data ?? "error"} after ${data.length} events`));
-      };
+        if (event.data === undefined) reject(new Error(`${event.message ?? "error"} after ${data.length} events`));
+        else resolve({ data, failure: event.data }); // the stream's own event of that name
+      });
     }),
 );

@@ -2,18 +2,14 @@
 import { readFileSync } from "node:fs";
 
 /**
- * @param {(request: { url: string, init: RequestInit }) => Promise<string[]>} read Resolves to the data of the events,
- *   the done marker last.
+ * What a reader got: the data of the events in order, and of the error event if one came.
+ * @typedef {{ data: string[], failure?: string }} Reading
  */
+
+/** @param {(request: { url: string, init: RequestInit }) => Promise<Reading>} read */
 export async function run(read) {
   const cases = JSON.parse(readFileSync(0, "utf8"));
   const results = [];
-  for (const { url, init } of cases) {
-    try {
-      results.push({ data: await read({ url, init }) });
-    } catch (error) {
-      results.push({ error: String(error) });
-    }
-  }
+  for (const request of cases) results.push(await read(request).catch((error) => ({ error: String(error) })));
   process.stdout.write(JSON.stringify(results));
 }

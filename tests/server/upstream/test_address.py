@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sse_proxy.config import config_for_upstream
-from sse_proxy.server.upstream.address import UpstreamAddress, _Addresses
+from sse_proxy.server.upstream.address import UpstreamAddress
 from tests.server.upstream.conftest import Certificate
 
 
@@ -75,9 +75,20 @@ def test_tls_settings(certificate: Certificate, tmp_path: Path) -> None:
 
 
 async def test_an_ip_address_is_not_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_Addresses, "find", None)
-    assert await UpstreamAddress.from_url("http://127.0.0.1:1").places() == [(socket.AF_INET, "127.0.0.1")]
-    assert await UpstreamAddress.from_url("http://[::1]:1").places() == [(socket.AF_INET6, "::1")]
+    names = _Names([])
+    monkeypatch.setattr(asyncio, "get_running_loop", lambda: names)
+    for url, place in (
+        ("http://127.0.0.1:1", (socket.AF_INET, "127.0.0.1")),
+        ("http://[::1]", (socket.AF_INET6, "::1")),
+    ):
+        address = UpstreamAddress.from_url(url)
+        for _ in range(2):
+            assert await address.places() == [place]
+            address.worked(place)
+            names.now += 1000
+        address.failed()
+        assert await address.places() == [place]
+    assert names.asked == 0
 
 
 async def test_a_name_is_looked_up() -> None:

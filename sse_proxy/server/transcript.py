@@ -1,0 +1,67 @@
+"""Transcript: one JSON line for each complete exchange; a failed one leaves none (`transcript: FILE`)."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+__all__ = ["Transcript"]
+
+logger = logging.getLogger(__name__)
+
+
+class Transcript:
+    """Append to the transcript, whole lines only, in the order the exchanges ended."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock = asyncio.Lock()
+        self._writes: set[asyncio.Task[None]] = set()
+
+    def check(self) -> None:
+        """Open the file once, so that a wrong path shows at the start.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        os.close(self._open())
+
+    def add(self, record: dict[str, Any]) -> None:
+        """Write one record behind the others, without making the stream wait."""
+        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        task = asyncio.get_running_loop().create_task(self._append(line))
+        self._writes.add(task)
+        task.add_done_callback(self._writes.discard)
+
+    async def close(self) -> None:
+        """Wait until all is written."""
+        if self._writes:
+            await asyncio.wait(self._writes)
+
+    async def _append(self, line: bytes) -> None:
+        async with self._lock:
+            try:
+                await asyncio.to_thread(self._write, line)
+            except OSError as error:
+                logger.error("transcript %s: an exchange was not written: %s", self._path, error.strerror or error)
+
+    def _open(self) -> int:
+        return os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o640)
+
+    def _write(self, line: bytes) -> None:
+        descriptor = self._open()
+        try:
+            size = os.fstat(descriptor).st_size
+            try:
+                written = 0
+                while written < len(line):
+                    written += os.write(descriptor, line[written:])
+            except OSError:
+                os.ftruncate(descriptor, size)  # a full disk: half a line would break the next reader
+                raise
+        finally:
+            os.close(descriptor)
