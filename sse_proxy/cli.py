@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from sse_proxy import __version__
+
+if TYPE_CHECKING:
+    from sse_proxy.core.options import StreamOptions
 
 __all__ = ["main"]
 
@@ -20,6 +23,21 @@ def _stop(problems: list[str], status: int = 2) -> NoReturn:
     for problem in problems:
         click.echo(f"sse-proxy: {problem}", err=True)
     sys.exit(status)
+
+
+class _StreamCommand(click.Command):
+    """A command that has every stream setting as an option, from the settings' own model.
+
+    The options are made when they are asked for: the other commands shall not wait for that model's import.
+    """
+
+    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
+        """Return the command's own parameters and one option for each setting."""
+        if not any(parameter.name == "dialect" for parameter in self.params):
+            from sse_proxy.startup import stream_options
+
+            self.params.extend(stream_options())
+        return super().get_params(ctx)
 
 
 @click.group(context_settings=_CONTEXT)
@@ -58,7 +76,7 @@ def demo(once: str | None, listen: str, host: str, chunks: str, fail: str | None
     sys.exit(run_demo(listen))
 
 
-@main.command(context_settings=_CONTEXT)
+@main.command(cls=_StreamCommand, context_settings=_CONTEXT)
 @click.option("--read-size", type=click.IntRange(1), metavar="N", help="Feed at most N bytes at a time.")
 @click.option("--report", is_flag=True, help="Print the ledger as one JSON object on stderr.")
 @click.pass_context
@@ -85,6 +103,25 @@ def fix(context: click.Context, /, read_size: int | None, report: bool, **settin
         options, sys.stdin.buffer, sys.stdout.buffer, read_size=read_size, report=sys.stderr if report else None
     )
     sys.exit(status)
+
+
+@main.command(cls=_StreamCommand, context_settings=_CONTEXT)
+@click.argument("where", metavar="URL|FILE")
+@click.option("--data", metavar="JSON", help="POST this body; without it a URL is asked with GET.")
+@click.option("-H", "--header", "headers", multiple=True, metavar="'NAME: VALUE'", help="A header of the request.")
+@click.pass_context
+def read(context: click.Context, /, where: str, data: str | None, headers: tuple[str, ...], **settings: Any) -> None:
+    """Show a stream live: its bytes, what each reader gets of it, and what the proxy would make of it.
+
+    A file named - is stdin. All options of `fix` that set how a stream is read are options here.
+    """
+    from sse_proxy.read import run_read
+
+    wrong = [header for header in headers if ":" not in header]
+    if wrong:
+        _stop([f"--header: {header!r} has no colon; allowed: 'Name: value'" for header in wrong])
+    pairs = {name.strip(): value.strip() for name, _, value in (header.partition(":") for header in headers)}
+    sys.exit(run_read(where, _filter_options(context, settings), data=data, headers=pairs))
 
 
 @main.command("check-config", context_settings=_CONTEXT)
@@ -146,17 +183,17 @@ def matrix(as_json: bool, answer: str) -> None:
     click.echo(run_matrix(json=as_json, answer=answer), nl=False)
 
 
-def _add_stream_options(command: click.Command) -> None:
-    """Make every stream setting an option of `fix`, from the settings' own model."""
-    from sse_proxy.startup import stream_options
+def _filter_options(context: click.Context, settings: dict[str, Any]) -> StreamOptions:
+    """Return the options of a stream for the settings that were given; problems end the program."""
+    from sse_proxy.errors import ConfigError
+    from sse_proxy.startup import filter_options
 
-    command.params.extend(stream_options())
-
-
-def _with_stream_options() -> None:
-    # `fix` alone needs the model of the settings; the other commands shall not wait for its import.
-    if "fix" in sys.argv[1:3]:
-        _add_stream_options(fix)
-
-
-_with_stream_options()
+    given = {
+        name: value
+        for name, value in settings.items()
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
+    }
+    try:
+        return filter_options(given)
+    except ConfigError as error:
+        _stop(error.problems)

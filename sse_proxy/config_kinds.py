@@ -21,7 +21,6 @@ from sse_proxy.config_values import (
     LONGEST_S,
     SIZE_PATTERN,
     Refused,
-    RefusedItems,
     format_duration,
     format_size,
     nearest,
@@ -90,15 +89,13 @@ class Kind:
 
     def words(self) -> str:
         """Say what is allowed, `off` included."""
-        if not self.off:
-            return self.allowed
-        return f"{self.allowed}, or {'off' if not self.null else 'null'}"
+        return f"{self.allowed}, or off" if self.off else self.allowed
 
     def check(self, value: Any, from_file: bool) -> Any:
         """Return the value of the program.
 
         Raises:
-            PydanticCustomError: it cannot be; the message says what was found and what is allowed.
+            Refused: it cannot be; the message says what was found and what is allowed.
         """
         try:
             if self.off and self._is_off(value, from_file):
@@ -107,9 +104,11 @@ class Kind:
                 raise Refused
             return self.parse(value, from_file)
         except Refused as refused:
-            reason = f"found {self.shown(value)}; {str(refused) or f'allowed: {self.words()}'}"
-            items = refused.items if isinstance(refused, RefusedItems) else []
-            raise PydanticCustomError("setting", "{reason}", {"reason": reason, "items": items}) from None
+            start = f"allowed: {self.allowed}"
+            reason = str(refused) or start
+            if reason == start or reason.startswith(f"{start} ("):
+                reason = f"allowed: {self.words()}{reason[len(start) :]}"
+            raise Refused(f"found {self.shown(value)}; {reason}", refused.items) from None
 
     def _is_off(self, value: Any, from_file: bool) -> bool:
         if value is None:
@@ -133,7 +132,11 @@ class Kind:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> core_schema.CoreSchema:
         def validate(value: Any, info: ValidationInfo) -> Any:
-            return self.check(value, bool(info.context and info.context.get("file")))
+            try:
+                return self.check(value, bool(info.context and info.context.get("file")))
+            except Refused as refused:
+                context = {"reason": str(refused), "items": refused.items}
+                raise PydanticCustomError("setting", "{reason}", context) from None
 
         return core_schema.with_info_before_validator_function(validate, handler(source))
 
@@ -279,7 +282,7 @@ def each(values: Iterable[Any], parse: Callable[[Any], T]) -> tuple[T, ...]:
     """Parse every item of a list.
 
     Raises:
-        RefusedItems: one or more of them cannot be.
+        Refused: one or more of them cannot be.
     """
     parsed: list[T] = []
     refused: list[tuple[int, Any, str]] = []
@@ -289,7 +292,7 @@ def each(values: Iterable[Any], parse: Callable[[Any], T]) -> tuple[T, ...]:
         except Refused as error:
             refused.append((i, item, str(error)))
     if refused:
-        raise RefusedItems(refused)
+        raise Refused("; ".join(f"its item {show(item)}: {reason}" for _, item, reason in refused), refused)
     return tuple(parsed)
 
 
@@ -316,7 +319,7 @@ def texts(what: str, *, one: bool = False) -> Kind:
         checked = each(value, check_text)
         twice = [(i, item, "allowed: each once") for i, item in enumerate(checked) if item in checked[:i]]
         if twice:
-            raise RefusedItems(twice)
+            raise Refused("allowed: each once", twice)
         return checked
 
     def render(value: tuple[str, ...]) -> Any:

@@ -12,8 +12,6 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from pydantic import PrivateAttr
-
 from sse_proxy import config_places as places
 from sse_proxy.config_kinds import Kind, Settings, boolean, check_text, choice, duration, integer, section, size
 from sse_proxy.config_places import IPNetwork, host_name, is_below
@@ -38,6 +36,10 @@ __all__ = [
 
 PRESETS = ("gaapi", "gachatbot", "agui", "openai", "none")
 """The names of the presets; their values are in `sse_proxy.config_presets`."""
+
+# A table for look-ups is kept in the __dict__ of its model, as functools.cached_property does: pydantic leaves what is
+# there beside the fields out of ==, repr and dumps.
+_TABLE = "_table"
 
 _LONGEST_SOCKET_PATH = 107  # bytes of sockaddr_un.sun_path on Linux, without its NUL
 
@@ -117,7 +119,7 @@ def _listen(*, off: bool = False) -> Kind:
             return Listen.parse(value)
         number = plain(value)
         hint = f" (did you mean 127.0.0.1:{number}?)" if type(number) is int and 0 < number < 65536 else ""
-        raise Refused(f'allowed: HOST:PORT, "[::]:PORT" (quoted), or unix:/path{", or off" if off else ""}{hint}')
+        raise Refused(f'allowed: HOST:PORT, "[::]:PORT" (quoted), or unix:/path{hint}')
 
     return Kind('HOST:PORT, "[::]:PORT" (quoted), or unix:/path', parse, str, {"type": "string"}, off=off)
 
@@ -277,7 +279,6 @@ class Upstream(UpstreamBase):
 
     routes: tuple[Route, ...] = ()
     undeclared: StreamSettings = StreamSettings()
-    _lookup: tuple[tuple[Route, ...], _RouteLookup] | None = PrivateAttr(default=None)
 
     def stripped(self, path: str) -> str:
         """Return the request's path without `strip_prefix`: still raw, and never empty."""
@@ -296,18 +297,19 @@ class Upstream(UpstreamBase):
             path: the request's raw path, still percent-encoded, without query and as the client sent it:
                 `strip_prefix` is taken off here.
         """
-        lookup = self._lookup
-        if lookup is None or lookup[0] is not self.routes:  # also after model_copy(update=...)
-            self._lookup = lookup = (self.routes, _RouteLookup(self.routes))
-        return lookup[1].find(method, self.stripped(path))
+        table: _RouteTable | None = self.__dict__.get(_TABLE)
+        if table is None or table.routes is not self.routes:  # also after model_copy(update=...)
+            table = self.__dict__[_TABLE] = _RouteTable(self.routes)
+        return table.find(method, self.stripped(path))
 
 
-class _RouteLookup:
+class _RouteTable:
     """The routes of one upstream, ordered once for many look-ups."""
 
-    __slots__ = ("_exact", "_prefixes")
+    __slots__ = ("_exact", "_prefixes", "routes")
 
     def __init__(self, routes: tuple[Route, ...]) -> None:
+        self.routes = routes
         self._exact: dict[str, list[Route]] = {}
         prefixes: list[tuple[str, Route]] = []
         for route in routes:
@@ -335,7 +337,6 @@ class Config(ServerSettings):
     """
 
     upstreams: tuple[Upstream, ...]
-    _lookup: tuple[tuple[Upstream, ...], list[tuple[str, str | None, Upstream]]] | None = PrivateAttr(default=None)
 
     def upstream_for(self, path: str, host: str) -> Upstream | None:
         """Find the upstream of a request, or None: longest path prefix, then host; the first wins on a tie.
@@ -344,13 +345,25 @@ class Config(ServerSettings):
             path: the request's raw path, without query.
             host: the request's Host, with or without port; case does not matter.
         """
-        lookup = self._lookup
-        if lookup is None or lookup[0] is not self.upstreams:  # also after model_copy(update=...)
-            entries = [(u.match.path.rstrip("/"), u.match.host, u) for u in self.upstreams]
-            entries.sort(key=lambda entry: (-len(entry[0]), entry[1] is None))
-            self._lookup = lookup = (self.upstreams, entries)
+        table: _UpstreamTable | None = self.__dict__.get(_TABLE)
+        if table is None or table.upstreams is not self.upstreams:  # also after model_copy(update=...)
+            table = self.__dict__[_TABLE] = _UpstreamTable(self.upstreams)
+        return table.find(path, host)
+
+
+class _UpstreamTable:
+    """The upstreams of a configuration, ordered once for many look-ups."""
+
+    __slots__ = ("_entries", "upstreams")
+
+    def __init__(self, upstreams: tuple[Upstream, ...]) -> None:
+        self.upstreams = upstreams
+        entries = [(each.match.path.rstrip("/"), each.match.host, each) for each in upstreams]
+        self._entries = sorted(entries, key=lambda entry: (-len(entry[0]), entry[1] is None))  # stable: the first wins
+
+    def find(self, path: str, host: str) -> Upstream | None:
         name: str | None = None
-        for prefix, wanted, upstream in lookup[1]:
+        for prefix, wanted, upstream in self._entries:
             if not path.startswith(prefix) or (len(path) > len(prefix) and path[len(prefix)] != "/"):
                 continue
             if wanted is None:

@@ -211,9 +211,7 @@ def _parse_pointer(value: Any, _from_file: bool) -> str:
     return pointer
 
 
-pointer = Kind(
-    "a JSON pointer (RFC 6901) such as /naturalLanguageAnswer", _parse_pointer, schema={"type": "string"}
-)
+pointer = Kind("a JSON pointer (RFC 6901) such as /naturalLanguageAnswer", _parse_pointer, schema={"type": "string"})
 
 
 def _parse_meta(value: Any, _from_file: bool) -> dict[str, Any]:
@@ -224,7 +222,9 @@ def _parse_meta(value: Any, _from_file: bool) -> dict[str, Any]:
 
 meta = Kind("a mapping, the fixed keys of the first event", _parse_meta, schema={"type": "object"})
 
-_ORIGIN = re.compile(r"(https?)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?|\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+")
+_ORIGIN = re.compile(
+    r"(https?)://([a-z0-9_.-]+|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?|\*|null|[a-z][a-z0-9+.-]*://[^/?#\s]+"
+)
 _DEFAULT_PORTS = {("http", "80"), ("https", "443")}
 
 

@@ -45,7 +45,8 @@ def _ga(base: str) -> dict[str, Any]:
         "require_done": True,
         # The host sends its head at once, then nothing until the whole answer is computed.
         "idle_timeout": "300s",
-        # What its streams and its JSON twin are known to say; the second is the beginning of its message when busy.
+        # What its streams and its JSON twin are known to say. Of the second only the beginning is known; whatever
+        # follows is plain text, and shown as such.
         "known_messages": ["Failed to process message. Please try again.", "Service is busy"],
         "scrub_history": True,
         "routes": [

@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -13,7 +13,6 @@ __all__ = [
     "LONGEST_S",
     "EnvText",
     "Refused",
-    "RefusedItems",
     "format_duration",
     "format_size",
     "nearest",
@@ -43,19 +42,15 @@ _NUMBER = re.compile(r"[0-9]+(?:\.[0-9]+)?")
 
 
 class Refused(ValueError):
-    """A value that a setting cannot take; the message says what is allowed."""
-
-
-class RefusedItems(Refused):
-    """Items of a list that it cannot take.
+    """A value that a setting cannot take; the message says what is allowed.
 
     Attributes:
-        items: position, item and reason of each.
+        items: where the fault is in items of a list: position, item and message of each.
     """
 
-    def __init__(self, items: list[tuple[int, Any, str]]) -> None:
-        super().__init__("; ".join(f"its item {show(item)}: {reason}" for _, item, reason in items))
-        self.items = items
+    def __init__(self, message: str = "", items: Sequence[tuple[int, Any, str]] = ()) -> None:
+        super().__init__(message)
+        self.items = tuple(items)
 
 
 class EnvText(str):

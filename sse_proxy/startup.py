@@ -12,7 +12,7 @@ import click
 from sse_proxy.config import Config, StreamSettings, config_for_upstream, load_config, preset_values
 from sse_proxy.config_kinds import kind_of
 from sse_proxy.config_stream import impossible
-from sse_proxy.config_values import Refused, show
+from sse_proxy.config_values import Refused
 from sse_proxy.core.options import StreamOptions
 from sse_proxy.errors import ConfigError
 
@@ -83,7 +83,7 @@ def filter_options(given: dict[str, Any]) -> StreamOptions:
         try:
             parsed[name] = kind_of(StreamSettings, name).check(values[name], True)
         except Refused as refused:
-            problems.append(f"--{name.replace('_', '-')}: {show(values[name])}: {refused}")
+            problems.append(f"--{name.replace('_', '-')}: {refused}")
     if problems:
         raise ConfigError(problems)
     settings = StreamSettings.model_construct(**parsed, json=StreamSettings.model_fields["json"].default)

@@ -513,6 +513,16 @@ def test_a_copy_finds_its_own_routes_and_upstreams() -> None:
     assert config.model_copy(update={"upstreams": (copy,)}).upstream_for("/", "h") is copy
 
 
+def test_looking_up_leaves_no_trace() -> None:
+    config, again = config_of({}), config_of({})
+    upstream = config.upstream_for("/", "h")
+    assert upstream is not None
+    assert upstream.route_for("POST", CHAT) is not None
+    assert config == again
+    assert repr(config) == repr(again)
+    assert config.model_dump() == again.model_dump()
+
+
 def test_looking_up_is_fast() -> None:
     routes = [{"path": f"/r{i}", "methods": ["POST"]} for i in range(200)]
     config = config_of(*({"match": {"path": f"/u{i}"}, "preset": "none"} for i in range(20)), {"routes": routes})

@@ -98,7 +98,13 @@ def test_a_file_of_rubbish_gives_a_hundred_problems_and_the_number_of_the_others
 
 @pytest.mark.parametrize(
     "url",
-    ["http://user:secret@h/", "http://us@er:sec;secret; x@h", "ftp://u:secret@h", "user:secret@h:80", "http://h:secret@"],
+    [
+        "http://user:secret@h/",
+        "http://us@er:sec;secret; x@h",
+        "ftp://u:secret@h",
+        "user:secret@h:80",
+        "http://h:secret@",
+    ],
 )
 def test_a_password_is_never_shown(url: str) -> None:
     lines = problems(yaml.safe_dump({"upstreams": [{"name": "a", "url": url}]}))
@@ -171,7 +177,9 @@ def test_an_anchor_that_blows_up_is_refused() -> None:
 def test_the_files_a_setting_names_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pem = tmp_path / "a.pem"
     pem.write_text("x")
-    text = f"tls: {{cert: {pem}, key: {pem}}}\ntranscript: {tmp_path}/new.jsonl\nupstreams: [{{name: a, url: 'http://h'}}]"
+    text = (
+        f"tls: {{cert: {pem}, key: {pem}}}\ntranscript: {tmp_path}/new.jsonl\nupstreams: [{{name: a, url: 'http://h'}}]"
+    )
     config = parse_config(text, {})
     assert config.tls is not None
     assert (config.tls.cert, config.tls.key, config.transcript) == (pem, pem, tmp_path / "new.jsonl")

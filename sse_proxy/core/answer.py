@@ -6,6 +6,7 @@ items and return items for the encoder; what ends the stream is told by `done` a
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Protocol
 
 from sse_proxy.core.control import Control, ControlWords, json_object
@@ -46,6 +47,11 @@ class Answer(Protocol):
     @property
     def waits_for_end(self) -> bool:
         """Whether an error object waits to be the last event."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many characters are held that no other setting bounds."""
         ...
 
     def feed(self, items: list[Item]) -> list[Item]:
@@ -153,6 +159,11 @@ class TextAnswer:
         """Whether an error object waits to be the last event."""
         return self._error is not None
 
+    @property
+    def held(self) -> int:
+        """What the cutter holds."""
+        return self._cutter.held
+
     def feed(self, items: list[Item]) -> list[Item]:
         """Take items; return what can be written."""
         out: list[Item] = []
@@ -179,6 +190,8 @@ class TextAnswer:
         self._error_was_text(out)
         kind = self._control.classify(event.data, first=self._first)
         if kind is Control.ROUTING:
+            if "\r" in event.data:  # white space of the JSON; our readers would end the line there
+                event = replace(event, data=self._normalised(event.data))
             out.append(event)
         elif kind is Control.DONE:
             out += self.close()
@@ -224,10 +237,14 @@ class TextAnswer:
         if event.retry is not None:
             out.append(ReconnectionTime(event.retry))
 
-    def _text(self, data: str, out: list[Item]) -> None:
+    def _normalised(self, data: str) -> str:
         changed = self._ends.changed
         text = self._ends.feed(data)
         self._ledger.repair(RepairKind.LINE_ENDING, self._ends.changed - changed)
+        return text
+
+    def _text(self, data: str, out: list[Item]) -> None:
+        text = self._normalised(data)
         if text and self._restorer is not None:
             text = self._restorer.text(text)
         if text:
@@ -276,9 +293,8 @@ class OneToOne:
         self._error_types = frozenset(options.error_types)
         # Parsing each event would cost more than all else: only those that hold one of these words can matter.
         self._words = tuple(f'"{word}"' for word in ("error", *options.end_types, *options.error_types))
-        self._max = options.max_event_bytes
         self._parts: list[str] = []
-        self._size = 0
+        self.held = 0
         self.done = False
         self.failure: Failure | None = None
         self.passed_failure = False
@@ -295,17 +311,13 @@ class OneToOne:
                 self._event(item, out)
             elif isinstance(item, Text):
                 self._parts.append(item.data)
-                self._size += len(item.data)
-                if self._size > self._max:
-                    self.failure = Failure(
-                        FailureCode.EVENT_TOO_LARGE, detail=f"an event of over {self._max} characters"
-                    )
+                self.held += len(item.data)
             elif isinstance(item, FrameEnd):
                 data = "".join(self._parts)
                 if self._json and "\n" in data:
                     self._ledger.repair(RepairKind.SPLIT_JSON)
                 self._parts.clear()
-                self._size = 0
+                self.held = 0
                 self._event(Event(data), out)
             elif isinstance(item, Failure):
                 self.failure = item
@@ -351,6 +363,7 @@ class OneToOne:
         if self._parts:
             self._ledger.dropped_bytes += sum(map(utf8_length, self._parts))
             self._parts.clear()
+            self.held = 0
         return []
 
 

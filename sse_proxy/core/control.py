@@ -14,10 +14,10 @@ from typing import Any, NoReturn
 
 __all__ = ["Control", "ControlWords", "is_json", "json_object", "json_prefix"]
 
-# Longest routing object and error object, in characters: what may be held at a frame's head to find out. A host's
-# message is one line; its trace may be long.
+# Longest routing object, and longest error object or marker with the spaces round it, in characters: what may be held
+# at a frame's head to find out. A host's message is one line; its trace may be long.
 MAX_ROUTING = 1024 * 1024
-MAX_ERROR = 16 * 1024
+MAX_CONTROL = 4096
 
 _WS = r"[ \t\r\n]*"
 _ERROR_OBJECT = re.compile(rf'{_WS}\{{{_WS}"error"{_WS}:{_WS}"(?:[^"\\\x00-\x1f]|\\.)*+"{_WS}\}}{_WS}')
@@ -97,14 +97,14 @@ class ControlWords:
 
     def marker(self, data: str) -> str | None:
         """Return the done marker that `data` is, spaces at its ends apart; else None."""
-        if not self.done:
+        if not self.done or len(data) > MAX_CONTROL:
             return None
         trimmed = data.strip(" ")
         return trimmed if trimmed in self.done else None
 
     def error_message(self, data: str) -> str | None:
         """Return the message of an error object (its only key is "error", a string); else None."""
-        if len(data) > MAX_ERROR or not self._objects or not _ERROR_OBJECT.fullmatch(data):
+        if len(data) > MAX_CONTROL or not self._objects or not _ERROR_OBJECT.fullmatch(data):
             return None
         parsed = json_object(data)
         return None if parsed is None else str(parsed["error"])
@@ -133,13 +133,16 @@ class ControlWords:
         return re.compile(rf"\n{{1,2}} {{0,8}}(?:{'|'.join(beginnings)})\Z") if beginnings else re.compile(r"(?!)")
 
     def may_become(self, beginning: str, *, first: bool) -> bool:
-        """Whether an event whose data begins so may still turn out to be a control event."""
+        """Whether an event whose data begins so may still turn out to be a control event.
+
+        Where `classify()` calls an event one of control, every beginning of it may become one.
+        """
+        if first and self._objects and len(beginning) <= MAX_ROUTING and _ROUTING_BEGINNING.match(beginning):
+            return True
+        if len(beginning) > MAX_CONTROL:
+            return False
+        rest = beginning.lstrip(" ")
         for marker in self.done:
-            rest = beginning.lstrip(" ")
             if marker.startswith(rest) or (rest.startswith(marker) and not rest[len(marker) :].strip(" ")):
                 return True
-        if not self._objects:
-            return False
-        if first and len(beginning) <= MAX_ROUTING and _ROUTING_BEGINNING.match(beginning):
-            return True
-        return len(beginning) <= MAX_ERROR and _ERROR_BEGINNING.fullmatch(beginning) is not None
+        return self._objects and _ERROR_BEGINNING.fullmatch(beginning) is not None

@@ -5,6 +5,7 @@ Where a chunk would be, the cut moves; the chunks joined stay the text.
 
 from __future__ import annotations
 
+import re
 from typing import Protocol
 
 from sse_proxy.core.control import json_object
@@ -16,6 +17,8 @@ from sse_proxy.core.unicode import JS_TRIMMED
 __all__ = ["Cutter", "GaClientCutter", "StandardCutter", "make_cutter"]
 
 _TRIMMED = frozenset(JS_TRIMMED)
+_CUTTABLE = re.compile(rf"[^{JS_TRIMMED}](?=[^{JS_TRIMMED}{{])")
+_STRIPPED = JS_TRIMMED + "\x85"  # wider than the marker's own rule: clients trim as they like
 
 
 class Cutter(Protocol):
@@ -24,6 +27,11 @@ class Cutter(Protocol):
     @property
     def pending(self) -> bool:
         """Whether text waits for more, and may be flushed by a clock."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many characters are held that no `max_chunk` bounds."""
         ...
 
     def feed(self, text: str) -> list[str]:
@@ -50,7 +58,7 @@ class _Danger:
         self._done = done
 
     def __call__(self, chunk: str) -> bool:
-        bare = chunk.strip(JS_TRIMMED + "\x85")  # wider than the marker's own rule: clients trim as they like
+        bare = chunk.strip(_STRIPPED)
         if bare in self._done:
             return True
         if not bare.startswith("{"):
@@ -60,7 +68,8 @@ class _Danger:
 
     def cut_inside(self, chunk: str) -> list[str]:
         """Cut a dangerous chunk in two harmless ones; a chunk of one character stays as it is."""
-        for at in range(1, len(chunk)):
+        first = len(chunk) - len(chunk.lstrip(_STRIPPED))  # a cut in the white space before would save nothing
+        for at in range(first + 1, len(chunk)):
             if not self(chunk[:at]) and not self(chunk[at:]):
                 return [chunk[:at], chunk[at:]]
         return [chunk]
@@ -79,6 +88,11 @@ class StandardCutter:
         """Whether text waits for more."""
         return self._splitter.pending
 
+    @property
+    def held(self) -> int:
+        """What the splitter holds."""
+        return self._splitter.held
+
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the chunks that are certain."""
         return self._safe(self._splitter.feed(text))
@@ -93,7 +107,7 @@ class StandardCutter:
 
     def close(self) -> list[str]:
         """Return all that is left."""
-        return self.flush()
+        return self._safe(self._splitter.close())
 
     def _safe(self, chunks: list[str]) -> list[str]:
         if not any(map(self._danger, chunks)):
@@ -120,14 +134,21 @@ class GaClientCutter:
         self._splitter = splitter
         self._danger = _Danger(done)
         self._ledger = ledger
-        self._text = ""  # behind the last cut
-        self._wanted = 0  # where in it the splitter wants the next cut; 0: nowhere
+        self._parts: list[str] = []  # behind the last cut; joined when a cut is made
+        self._size = 0
+        self._edge = ""  # its last character
+        self._wanted = False  # the splitter wants a cut at its end, or wanted one before
         self._started = False
 
     @property
     def pending(self) -> bool:
         """Whether text waits for more."""
-        return self._splitter.pending or len(self._text) > 1
+        return self._splitter.pending or self._size > 1
+
+    @property
+    def held(self) -> int:
+        """What waits for a place to cut at."""
+        return self._size + self._splitter.held
 
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the chunks that are certain."""
@@ -140,53 +161,69 @@ class GaClientCutter:
     def flush(self) -> list[str]:
         """Return what has waited long enough, but for its last character: a cut needs one on either side."""
         out = self._move(self._splitter.flush())
-        at = len(self._text) - 1
-        while at > 0 and not self._may_cut(at):
+        text = "".join(self._parts)
+        at = len(text) - 1
+        while at > 0 and not self._may_cut(text, at):
             at -= 1
         if at > 0:
-            out.append(self._take(at))
+            out.append(self._take(text, at))
         return out
 
     def close(self) -> list[str]:
         """Return all that is left."""
-        out = self._move(self._splitter.flush())
-        if self._text:
-            out.append(self._take(len(self._text)))
+        out = self._move(self._splitter.close())
+        if self._parts:
+            text = "".join(self._parts)
+            out.append(self._take(text, len(text)))
         if out and self._danger(out[-1]):
             self._ledger.repair(RepairKind.CHUNK_MOVED)
             last = out.pop()
-            cuts = [at for at in range(1, len(last)) if _cuttable(last, at) and not self._danger(last[:at])]
-            out += [last[: cuts[0]], last[cuts[0] :]] if cuts else [last]
+            cuts = (at for at in range(1, len(last)) if self._may_cut(last, at) and not self._danger(last[at:]))
+            at = next(cuts, len(last))
+            out += [part for part in (last[:at], last[at:]) if part]
         return out
 
     def _move(self, chunks: list[str]) -> list[str]:
         out: list[str] = []
         for chunk in chunks:
-            self._text += chunk
-            at = self._wanted
-            while 0 < at < len(self._text):
-                if self._may_cut(at):
-                    out.append(self._take(at))
-                    break
-                at += 1
-            self._wanted = len(self._text)
+            at = self._first_cut(chunk) if self._wanted else -1
+            self._parts.append(chunk)
+            self._size += len(chunk)
+            if at >= 0:
+                text = "".join(self._parts)
+                at += len(text) - len(chunk)
+                while at < len(text) and not self._may_cut(text, at):
+                    at += 1
+                if at < len(text):
+                    out.append(self._take(text, at))
+            self._edge = chunk[-1]
+            self._wanted = True
         return out
 
-    def _may_cut(self, at: int) -> bool:
-        return _cuttable(self._text, at) and not self._danger(self._text[:at])
+    def _first_cut(self, chunk: str) -> int:
+        """Return the first place in a new chunk where a cut may stand, -1 for none; 0 is the seam before it."""
+        if chunk[0] != "{" and self._edge not in _TRIMMED and chunk[0] not in _TRIMMED:
+            return 0
+        found = _CUTTABLE.search(chunk)
+        return found.end() if found else -1
 
-    def _take(self, at: int) -> str:
-        chunk, self._text = self._text[:at], self._text[at:]
-        self._wanted = 0
+    def _may_cut(self, text: str, at: int) -> bool:
+        return (
+            text[at - 1] not in _TRIMMED
+            and text[at] not in _TRIMMED
+            and text[at] != "{"
+            and not self._danger(text[:at])
+        )
+
+    def _take(self, text: str, at: int) -> str:
+        chunk, rest = text[:at], text[at:]
+        self._parts = [rest] if rest else []
+        self._size = len(rest)
         if not self._started and chunk.lstrip(JS_TRIMMED).startswith("{"):
             # The stated limit: chatService takes this one for JSON, wherever it is cut.
             self._ledger.repair(RepairKind.CHUNK_MOVED)
         self._started = True
         return chunk
-
-
-def _cuttable(text: str, at: int) -> bool:
-    return text[at - 1] not in _TRIMMED and text[at] not in _TRIMMED and text[at] != "{"
 
 
 def make_cutter(options: StreamOptions, ledger: Ledger) -> Cutter:

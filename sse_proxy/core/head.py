@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from sse_proxy.core.control import MAX_ROUTING, json_prefix
@@ -12,7 +13,9 @@ __all__ = ["StreamHead", "host_message"]
 
 _STARTS = ("data", "event", "id", "retry")
 _DETAIL = 2048
-_TRIES = 1000
+_JSON_SPACE = " \t\r\n"
+_BUDGET = 8 * MAX_ROUTING  # characters that are parsed in search of a whole object
+_LINE_END = re.compile("[\r\n]")
 
 
 def host_message(value: dict[str, Any]) -> str | None:
@@ -38,10 +41,18 @@ class StreamHead:
     def __init__(self, *, lenient: bool) -> None:
         self._lenient = lenient
         self._held = ""
-        self._tries = 0
+        self._parts: list[str] = []  # behind _held: what settles nothing
+        self._size = 0
+        self._begins_json = False
+        self._budget = _BUDGET
         self._seen = ""  # the head of a stream that is passed on leniently
         self.decided = False
         self.first_line_ended_in_cr: bool | None = None
+
+    @property
+    def held(self) -> int:
+        """How many characters are held now."""
+        return self._size
 
     def feed(self, text: str) -> tuple[list[Item], str]:
         """Return items (comments; a failure, last) and the text that is for the dialect."""
@@ -50,48 +61,70 @@ class StreamHead:
         if self._lenient:
             self._seen += text[: _DETAIL - len(self._seen)]
             return [], text
-        held = self._held + text
+        self._parts.append(text)
+        self._size += len(text)
+        if self._cannot_settle(text):
+            return [], ""
+        held = self._take()
         items: list[Item] = []
-        while held and held[0] in ":\r\n":
-            end = min((i for i in (held.find("\n"), held.find("\r")) if i >= 0), default=-1)
-            if end < 0:
+        start = 0
+        while start < len(held) and held[start] in ":\r\n":
+            found = _LINE_END.search(held, start)
+            if found is None:
                 break
-            if self.first_line_ended_in_cr is None and end:
+            end = found.start()
+            if self.first_line_ended_in_cr is None and end > start:
                 self.first_line_ended_in_cr = held[end] == "\r"
-            if held[0] == ":":
-                items.append(Comment(held[1:end]))
-            held = held[end + 1 :]
-        self._held = held
+            if held[start] == ":":
+                items.append(Comment(held[start + 1 : end]))
+            start = end + 1
+        held = self._held = held[start:]
+        self._size = len(held)
         if not held or held[0] == ":":
             return items, ""
         if held.startswith(_STARTS):
             return items, self._decide()
         if any(word.startswith(held) for word in _STARTS):
             return items, ""
-        failure = self._judge(new=text)
-        return ([*items, failure] if failure else items), ""
+        if held.strip(_JSON_SPACE):
+            self._begins_json = held.lstrip(_JSON_SPACE).startswith("{")
+            if failure := self._judge(held):
+                items.append(failure)
+        return items, ""
+
+    def _cannot_settle(self, text: str) -> bool:
+        """Whether what is held stays undecided: joined when it matters, so that one long line costs O(n)."""
+        if self._begins_json:
+            return "}" not in text and self._size <= MAX_ROUTING
+        if self._held.startswith(":"):
+            return _LINE_END.search(text) is None
+        return self._held.startswith((" ", "\t")) and not text.strip(_JSON_SPACE)
+
+    def _take(self) -> str:
+        held = self._held + "".join(self._parts)
+        self._held = ""
+        self._parts.clear()
+        self._size = 0
+        return held
 
     def _decide(self) -> str:
         self.decided = True
-        held, self._held = self._held, ""
-        return held
+        return self._take()
 
-    def _judge(self, new: str) -> Failure | None:
-        held = self._held
-        if held.lstrip().startswith("{") and len(held) <= MAX_ROUTING:
-            # Tried when a brace has come, and not for ever: bytes that come one at a time would make it quadratic.
-            # What is not found now is found by close(), so only the moment changes.
-            value = None
-            if "}" in new and self._tries < _TRIES:
-                self._tries += 1
-                value = json_prefix(held)
-            return None if value is None else _failure_of(value, held)
-        return _failure_of(None, held)
+    def _judge(self, held: str) -> Failure | None:
+        if not self._begins_json:
+            return _failure_of(None, held)
+        # Not parsed for ever: braces that come one at a time would make it quadratic. What is not found now is found
+        # by close(), so only the moment changes.
+        value = None
+        if self._budget > 0 and "}" in held:
+            self._budget -= min(len(held), MAX_ROUTING)
+            value = json_prefix(held[:MAX_ROUTING])
+        return None if value is None and len(held) <= MAX_ROUTING else _failure_of(value, held)
 
     def close(self, *, nothing_came: bool) -> list[Item]:
         """The stream ended; `nothing_came`: it had no event at all."""
-        seen = self._seen if self._lenient else self._held
-        self._held = ""
+        seen = self._seen if self._lenient else self._take()
         if self.decided or not nothing_came or not seen.strip("\r\n"):
             return []
         if seen.startswith(":") or any(word.startswith(seen) for word in _STARTS) or seen.startswith(_STARTS):

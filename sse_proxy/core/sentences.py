@@ -26,7 +26,12 @@ class Splitter(Protocol):
 
     @property
     def pending(self) -> bool:
-        """Whether text waits for more."""
+        """Whether text waits for more that `flush()` would return."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many characters are held that no `max_chunk` bounds."""
         ...
 
     def feed(self, text: str) -> list[str]:
@@ -38,7 +43,11 @@ class Splitter(Protocol):
         ...
 
     def flush(self) -> list[str]:
-        """Return what waits, now: it has waited long enough, or the answer is over."""
+        """Return what has waited long enough."""
+        ...
+
+    def close(self) -> list[str]:
+        """The answer is over: return all that is left."""
         ...
 
 
@@ -93,6 +102,8 @@ class SentenceSplitter:
     A chunk also ends at `max_chunk_bytes`, and with the frame where the text ends in a mark and white space: the host
     has cut there itself. Time (`flush()`) may add cuts; nothing changes text.
     """
+
+    held = 0
 
     def __init__(self, max_chunk_bytes: int) -> None:
         self._pending = _Pending(max_chunk_bytes)
@@ -149,9 +160,15 @@ class SentenceSplitter:
         self._after_mark = self._in_gap = False
         return [self._pending.take()] if self._pending else []
 
+    def close(self) -> list[str]:
+        """Return all that is left."""
+        return self.flush()
+
 
 class LineTextSplitter:
     """Cut after each LF (`split: line`)."""
+
+    held = 0
 
     def __init__(self, max_chunk_bytes: int) -> None:
         self._pending = _Pending(max_chunk_bytes)
@@ -181,32 +198,40 @@ class LineTextSplitter:
         """Return what waits, now."""
         return [self._pending.take()] if self._pending else []
 
+    def close(self) -> list[str]:
+        """Return all that is left."""
+        return self.flush()
+
 
 class FrameSplitter:
-    """One chunk for each upstream frame (`split: none`)."""
+    """One chunk for each upstream frame (`split: none`), however long it takes."""
+
+    pending = False  # a frame waits for its end, not for a clock
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-
-    @property
-    def pending(self) -> bool:
-        """Never: a frame waits for its end, not for a clock."""
-        return False
+        self.held = 0
 
     def feed(self, text: str) -> list[str]:
         """Take the next text of the frame."""
         if text:
             self._parts.append(text)
+            self.held += len(text)
         return []
 
     def frame_end(self) -> list[str]:
         """Return the frame as one chunk."""
-        return self.flush()
+        return self.close()
 
     def flush(self) -> list[str]:
-        """Return what waits, now."""
+        """Return nothing: time ends no frame."""
+        return []
+
+    def close(self) -> list[str]:
+        """Return all that is left."""
         text = "".join(self._parts)
         self._parts.clear()
+        self.held = 0
         return [text] if text else []
 
 

@@ -8,6 +8,7 @@ import math
 import random
 import weakref
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any, cast
 
 import pytest
@@ -226,6 +227,29 @@ def test_after_a_lag_each_entry_is_called_once(loop: FakeLoop) -> None:
     assert (eager.calls, late.calls) == ([1006], [1006])
     loop.run_until(1007)
     assert len(eager.calls) == 2
+
+
+@pytest.mark.parametrize("resolution", [0.007, 0.05, 1 / 3])
+def test_no_slot_is_called_twice(resolution: float) -> None:
+    """Wherever the division of a time into slots is rounded the wrong way."""
+    loop = FakeLoop()
+    clock = Clock(lambda now: 0.0 if len(clock.calls) < 3000 else None)
+    wheel_on(loop, resolution).schedule(clock, 0.0)
+    loop.run_until(1000 + 3010 * resolution)
+    assert len(clock.calls) == 3000
+    assert all(later > earlier for earlier, later in pairwise(clock.calls))
+
+
+def test_slots_that_were_emptied_do_not_wake_the_loop(loop: FakeLoop) -> None:
+    wheel = wheel_on(loop)
+    clocks = [Clock() for _ in range(100)]
+    for n, clock in enumerate(clocks):
+        wheel.schedule(clock, 1001 + n)
+    for clock in clocks[1:-1]:
+        wheel.cancel(clock)
+    loop.run_until(1200)
+    assert loop.wakeups == 2
+    assert len(clocks[-1].calls) == 1
 
 
 def test_infinity_is_never(loop: FakeLoop) -> None:

@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from sse_proxy.core.control import Control, is_json
-from sse_proxy.core.dialects.base import CONTROL_WAIT_S, UNDECIDED_WAIT_S, DialectParser, FrameRules, too_large
+from sse_proxy.core.control import MAX_CONTROL, MAX_ROUTING, Control, is_json
+from sse_proxy.core.dialects.base import CONTROL_WAIT_S, UNDECIDED_WAIT_S, DialectParser, FrameRules
 from sse_proxy.core.dialects.single_prefix import SinglePrefixParser, last_visible
 from sse_proxy.core.dialects.standard import StandardParser, with_field
 from sse_proxy.core.events import Comment, Event, FrameEnd, Item, LastEventId, ReconnectionTime, Text
@@ -27,7 +27,6 @@ _DATA = "data:"
 _STARTS = ("data:", "event:", "id:", "retry:", ":")
 _MARKS = frozenset(MARKS)
 _WEAK_BOUNDARIES = 4
-_SMALL = 4096
 _NO_FIELDS = Event("")
 
 
@@ -96,7 +95,6 @@ class AutoParser:
         self._line_mark = 0  # where in _raw the current line begins
         self._frame_mark = 0  # where in _raw the open frame begins
         self._first_end = 0, ""  # where in _raw its first data line ends, and the last visible character there
-        self._failed = False
         if first_line_ended_in_cr:
             self._to_standard([], "")
 
@@ -121,10 +119,17 @@ class AutoParser:
 
     # Text in -------------------------------------------------------------------------------------------------------
 
+    @property
+    def held(self) -> int:
+        """What both readings do not agree on yet, and a frame's head that may be a control event."""
+        if self._decided is not None:
+            return self._decided.held
+        return self._size if self._holding else self._line_size
+
     def feed(self, text: str) -> list[Item]:
         """Take the next text; return the items it completes."""
         items: list[Item] = []
-        if not text or self._failed:
+        if not text:
             return items
         if self._decided is not None:
             return self._decided.feed(text)
@@ -140,9 +145,6 @@ class AutoParser:
             rest += text[cr:]
         if self._decided is not None:
             items += self._decided.feed(rest)
-        elif self._size + self._line_size > self._rules.max_event:
-            self._failed = True
-            items.append(too_large(self._size + self._line_size, self._rules.max_event))
         return items
 
     def _take_lines(self, text: str, items: list[Item]) -> str:
@@ -178,11 +180,12 @@ class AutoParser:
     def _start_line(self, line: str, items: list[Item], *, whole: bool = False) -> None:
         """Tell what the line is from its beginning; `whole`: it is over."""
         if self._place is _Place.MORE:
-            if line.startswith(_PREFIX) or (not self._with_space and line.startswith(_DATA)):
+            json = self._rules.payload is Payload.JSON  # no line of a JSON value looks like a field
+            if line.startswith(_PREFIX) or ((json or not self._with_space) and line.startswith(_DATA)):
                 self._kind = _Line.MORE
-            elif self._rules.payload is Payload.JSON and line.startswith(_STARTS):
-                self._kind = _Line.COMMENT if line[0] == ":" else _Line.FIELD  # no line of a JSON value looks so
-            elif whole or not _may_start(line, (_PREFIX,) if self._rules.payload is not Payload.JSON else _STARTS):
+            elif json and line.startswith(_STARTS):
+                self._kind = _Line.COMMENT if line[0] == ":" else _Line.FIELD
+            elif whole or not _may_start(line, _STARTS if json else (_PREFIX,)):
                 self._to_single_prefix(items)
             return
         if line.startswith(_DATA):
@@ -217,9 +220,12 @@ class AutoParser:
         if self._passed:
             self._pass_text(part, items)
             return
+        before = self._line_size
         self._line.append(part)
         self._line_size += len(part)
-        if self._text and self._first_line_over and self._fields is _NO_FIELDS and self._line_size <= _SMALL:
+        # Beyond MAX_CONTROL only the routing object goes on: asked again when it gets too long for that as well.
+        asked = before <= MAX_CONTROL or before <= MAX_ROUTING < self._line_size
+        if asked and self._text and self._first_line_over and self._fields is _NO_FIELDS:
             self._leave_head(items)
 
     def _leave_head(self, items: list[Item]) -> None:
@@ -227,17 +233,18 @@ class AutoParser:
         content = "".join(self._line)
         if self._rules.strip_double_prefix and _PREFIX.startswith(content):
             return
-        content = self._strip(content)
-        if content and not self._control.may_become(content, first=self._first):
+        bare = self._without_prefix(content)
+        if bare and not self._control.may_become(bare, first=self._first):
+            self._count_prefix(content, bare)
             self._clear_line()
             self._passed = True
-            self._pass_text(content, items)
+            self._pass_text(bare, items)
 
-    def _strip(self, content: str) -> str:
-        if self._rules.strip_double_prefix and content.startswith(_PREFIX):
-            self._rules.ledger.repair(RepairKind.DOUBLE_PREFIX)
-            return content[len(_PREFIX) :]
-        return content
+    def _without_prefix(self, content: str) -> str:
+        return content.removeprefix(_PREFIX) if self._rules.strip_double_prefix else content
+
+    def _count_prefix(self, content: str, bare: str) -> None:
+        self._rules.ledger.repair(RepairKind.DOUBLE_PREFIX, len(content) != len(bare))
 
     def _pass_text(self, text: str, items: list[Item]) -> None:
         self._last = last_visible(text, self._last)
@@ -275,7 +282,9 @@ class AutoParser:
         if self._text and not self._passed and self._fields is _NO_FIELDS:
             self._leave_head(items)  # it may have been held for its length, or as the stream's first line
         if not self._passed:
-            data = self._strip("".join(self._line))
+            content = "".join(self._line)
+            data = self._without_prefix(content)
+            self._count_prefix(content, data)
             self._data.append(data)
             self._last = last_visible(data, self._last)
         elif not self._holding:
@@ -285,7 +294,7 @@ class AutoParser:
 
     def _end_other(self, kind: _Line, line: str, items: list[Item]) -> None:
         if kind is _Line.MORE:
-            value = line[len(_PREFIX) :] if line.startswith(_PREFIX) else line[len(_DATA) :]
+            value = line[len(_DATA) :].removeprefix(" ")
             self._data.append(value)
             self._last = last_visible(value, self._last)
         elif kind is _Line.FIELD:
@@ -469,8 +478,10 @@ class AutoParser:
             return []
         items = list(self._items)
         line = "".join(self._line)
-        if self._kind in (_Line.FIRST, _Line.MORE) and (line or self._kind is _Line.MORE):
-            self._data.append(line if self._kind is _Line.FIRST else line[len(_PREFIX) :])
+        if self._kind is _Line.MORE:
+            self._data.append(line[len(_DATA) :].removeprefix(" "))
+        elif self._kind is _Line.FIRST and line and not (self._rules.strip_double_prefix and _PREFIX.startswith(line)):
+            self._data.append(self._without_prefix(line))
         else:
             self._rules.drop(line)
         text = "\n".join(["", *self._data] if self._passed and self._data else self._data)

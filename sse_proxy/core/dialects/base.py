@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sse_proxy.core.control import ControlWords
-from sse_proxy.core.events import Failure, Item
+from sse_proxy.core.events import Item
 from sse_proxy.core.ledger import Ledger, RepairKind
 from sse_proxy.core.options import Chunker, Payload, StreamOptions
 from sse_proxy.core.unicode import utf8_length
-from sse_proxy.errors import FailureCode
 
-__all__ = ["CONTROL_WAIT_S", "UNDECIDED_WAIT_S", "DialectParser", "FrameRules", "too_large"]
+__all__ = ["CONTROL_WAIT_S", "UNDECIDED_WAIT_S", "DialectParser", "FrameRules"]
 
 UNDECIDED_WAIT_S = 0.2  # an undecided frame boundary, when the upstream is silent
 CONTROL_WAIT_S = 1.0  # a marker or error object whose stream does not end
@@ -24,6 +23,11 @@ class DialectParser(Protocol):
     @property
     def hold_s(self) -> float | None:
         """How long what is held now may wait, in seconds; None where nothing waits for a clock."""
+        ...
+
+    @property
+    def held(self) -> int:
+        """How many characters are held now; never more than the text fed holds."""
         ...
 
     def feed(self, text: str) -> list[Item]:
@@ -57,7 +61,6 @@ class FrameRules:
     sentences: bool
     require_done: bool
     strip_double_prefix: bool
-    max_event: int
 
     @classmethod
     def of(cls, options: StreamOptions, ledger: Ledger) -> FrameRules:
@@ -70,7 +73,6 @@ class FrameRules:
             sentences=text and options.chunker is Chunker.SENTENCE,
             require_done=options.require_done,
             strip_double_prefix=options.strip_double_prefix,
-            max_event=options.max_event_bytes,
         )
 
     def drop(self, text: str, kind: RepairKind | None = RepairKind.UNDECIDED_DROPPED) -> None:
@@ -79,10 +81,3 @@ class FrameRules:
             self.ledger.dropped_bytes += utf8_length(text)
             if kind is not None:
                 self.ledger.repair(kind)
-
-
-def too_large(held: int, limit: int) -> Failure:
-    """The failure of an event that may not be held any longer."""
-    return Failure(
-        FailureCode.EVENT_TOO_LARGE, detail=f"{held} characters of one event held, {limit} allowed (max_event)"
-    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sse_proxy.core.dialects.base import FrameRules, too_large
+from sse_proxy.core.dialects.base import FrameRules
 from sse_proxy.core.dialects.standard import LineEndNormaliser
 from sse_proxy.core.events import Comment, Event, Item, Text
 from sse_proxy.core.ledger import RepairKind
@@ -25,6 +25,11 @@ class LinesParser:
         self._line: list[str] = []
         self._size = 0
 
+    @property
+    def held(self) -> int:
+        """The line that is not complete yet."""
+        return self._size
+
     def feed(self, text: str) -> list[Item]:
         """Take the next text; return one event for each line that is complete."""
         items: list[Item] = []
@@ -32,13 +37,9 @@ class LinesParser:
         self._line.append(first)
         self._size += len(first)
         for part in others:
-            if self._size > self._rules.max_event:
-                break
             self._end_line(items)
             self._line = [part]
             self._size = len(part)
-        if self._size > self._rules.max_event:
-            items.append(too_large(self._size, self._rules.max_event))
         return items
 
     def _end_line(self, items: list[Item]) -> None:
@@ -86,6 +87,7 @@ class RawParser:
     """`raw`: the body is plain text without any framing; all of it is answer text, a byte order mark too."""
 
     hold_s = None
+    held = 0
 
     def __init__(self, rules: FrameRules) -> None:
         self._rules = rules

@@ -10,8 +10,8 @@ from __future__ import annotations
 from dataclasses import replace
 from enum import Enum
 
-from sse_proxy.core.control import Control, is_json
-from sse_proxy.core.dialects.base import CONTROL_WAIT_S, UNDECIDED_WAIT_S, FrameRules, too_large
+from sse_proxy.core.control import MAX_CONTROL, MAX_ROUTING, Control, is_json
+from sse_proxy.core.dialects.base import CONTROL_WAIT_S, UNDECIDED_WAIT_S, FrameRules
 from sse_proxy.core.dialects.standard import with_field
 from sse_proxy.core.events import Event, FrameEnd, Item, LastEventId, ReconnectionTime, Text
 from sse_proxy.core.ledger import RepairKind
@@ -23,7 +23,6 @@ __all__ = ["SinglePrefixParser", "TextLines", "last_visible"]
 
 _PREFIX = "data: "
 _BOUNDARY = "\n\n" + _PREFIX
-_SMALL = 4096
 _MARKS = frozenset(MARKS)
 _FIELDS = ("event:", "id:", "retry:")
 _FIELD_LIKE = ("data:", "event:", "id:", "retry:", ":")
@@ -94,12 +93,14 @@ class SinglePrefixParser:
         self._buf = ""  # not passed on yet, from _pos on
         self._pos = 0
         self._parts: list[str] = []  # behind _buf: what cannot change a held head
+        self._parts_size = 0
+        self._stripped = False  # this frame's redundant prefix was taken off
         self._first = True  # no frame has ended yet
         self._last = ""  # the last visible character of this frame
         self._lines = TextLines(rules)
         self._fields: list[str] = []  # event, id and retry lines at the stream's head
+        self._fields_size = 0
         self._holds_control = False  # a whole control event waits for the stream's end
-        self._failed = False
 
     def resume(self, *, first: bool, last: str) -> None:
         """Start inside a frame of text that was passed on and ended in `last`."""
@@ -117,28 +118,36 @@ class SinglePrefixParser:
         whole = self._rules.payload is not Payload.TEXT and self._state is _State.BODY and self._buf == "\n\n"
         return UNDECIDED_WAIT_S if whole else None
 
+    @property
+    def held(self) -> int:
+        """What is undecided, and the fields of the first frame."""
+        return len(self._buf) + self._parts_size + self._fields_size
+
     def feed(self, text: str) -> list[Item]:
         """Take the next text; return the items it completes."""
         items: list[Item] = []
-        if not text or self._failed:
+        if not text:
             return items
-        if self._state is _State.HEAD and len(self._buf) > _SMALL and "\n" not in text and self._buf[-1] != "\n":
-            # A long head that only a line end can settle: joined when one comes, so that it costs O(n).
+        if self._cannot_settle(text):
             self._parts.append(text)
-        else:
-            self._parts.append(text)
-            self._buf += "".join(self._parts)
-            self._parts.clear()
-            self._holds_control = False
-            while self._pos < len(self._buf) and self._step(items):
-                pass
-            self._buf = self._buf[self._pos :]
-            self._pos = 0
-        held = len(self._buf) + sum(map(len, self._parts)) if self._parts else len(self._buf)
-        if held > self._rules.max_event:
-            self._failed = True
-            items.append(too_large(held, self._rules.max_event))
+            self._parts_size += len(text)
+            return items
+        self._buf = self._take() + text
+        self._holds_control = False
+        while self._pos < len(self._buf) and self._step(items):
+            pass
+        self._buf = self._buf[self._pos :]
+        self._pos = 0
         return items
+
+    def _cannot_settle(self, text: str) -> bool:
+        """Whether a long head stays undecided with `text` behind it: joined when it matters, so that it costs O(n)."""
+        if self._state is not _State.HEAD or self._holds_control or len(self._buf) <= MAX_CONTROL:
+            return False
+        edge = self._parts[-1] if self._parts else self._buf
+        if "\n\n" in text or (text[0] == "\n" and edge[-1] == "\n"):
+            return False
+        return self._rules.payload is Payload.JSON or self.held + len(text) <= MAX_ROUTING
 
     def _step(self, items: list[Item]) -> bool:
         """Do what one state can do; True when another step may follow."""
@@ -166,7 +175,8 @@ class SinglePrefixParser:
             end = buf.find("\n", pos)
             if end < 0:
                 return False
-            self._fields.append(buf[pos:end])
+            self._fields.append(buf[pos:end].partition("\r")[0])  # a CR would end the line for our own readers
+            self._fields_size += end - pos
             self._pos = end + 1
             return True
         if self._first and any(field.startswith(buf[pos:]) for field in _FIELDS):
@@ -177,7 +187,7 @@ class SinglePrefixParser:
         return True
 
     def _open(self, pos: int) -> None:
-        self._state, self._pos, self._last = _State.HEAD, pos, ""
+        self._state, self._pos, self._last, self._stripped = _State.HEAD, pos, "", False
 
     def _fields_alone(self, items: list[Item]) -> None:
         fields = self._take_fields()
@@ -191,16 +201,20 @@ class SinglePrefixParser:
         for line in self._fields:
             event = with_field(event, line, self._rules)
         self._fields.clear()
+        self._fields_size = 0
         return event
 
     # At a frame's head ---------------------------------------------------------------------------------------------
 
     def _head(self, items: list[Item]) -> bool:
         buf = self._buf
-        if self._rules.strip_double_prefix:
+        if self._rules.strip_double_prefix and not self._stripped:
             if buf.startswith(_PREFIX, self._pos):
                 self._rules.ledger.repair(RepairKind.DOUBLE_PREFIX)
                 self._pos += len(_PREFIX)
+                self._stripped = True
+                if self._pos == len(buf):
+                    return False
             elif _PREFIX.startswith(buf[self._pos :]):
                 return False
         pos = self._pos
@@ -237,15 +251,17 @@ class SinglePrefixParser:
 
     def _body(self, items: list[Item]) -> bool:
         buf, pos = self._buf, self._pos
-        scan = pos
+        scan = seen = pos
+        last = self._last
         while (cut := buf.find(_BOUNDARY, scan)) >= 0:
             follows = cut + len(_BOUNDARY)
-            if not self._rules.sentences or last_visible(buf[pos:cut], self._last) in _MARKS:
+            last, seen = last_visible(buf[seen:cut], last), cut
+            if not self._rules.sentences or last in _MARKS:
                 self._text(items, buf[pos:cut])
                 self._frame_end(items)
                 self._open(follows)
                 return follows < len(buf)
-            held = self._may_end_stream(buf[follows:])
+            held = self._may_end_stream(buf[follows : follows + MAX_CONTROL + 3])
             if held:
                 self._text(items, buf[pos:cut])
                 self._pos = cut
@@ -303,8 +319,8 @@ class SinglePrefixParser:
         return items
 
     def _take(self) -> str:
-        held = self._buf + "".join(self._parts)
-        self._buf, self._pos = "", 0
+        held = self._buf + "".join(self._parts) if self._parts else self._buf
+        self._buf, self._pos, self._parts_size = "", 0, 0
         self._parts.clear()
         return held
 

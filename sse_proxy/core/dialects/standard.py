@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sse_proxy.core.dialects.base import FrameRules, too_large
+from sse_proxy.core.dialects.base import FrameRules
 from sse_proxy.core.events import Comment, Event, Item, LastEventId, ReconnectionTime, Text
 from sse_proxy.core.ledger import RepairKind
 from sse_proxy.core.options import Payload
@@ -76,6 +76,11 @@ class StandardParser:
         self._data_size = 0
         self._fields = _NO_FIELDS  # event, id and retry of the block; its data is not used
 
+    @property
+    def held(self) -> int:
+        """The event and the line that are not complete yet."""
+        return self._line_size + self._data_size
+
     def feed(self, text: str) -> list[Item]:
         """Take the next text; return the items it completes, oldest first, often none."""
         text = self._ends.feed(text)
@@ -84,7 +89,7 @@ class StandardParser:
             if text:
                 self._line.append(text)
                 self._line_size += len(text)
-            return self._check_size([])
+            return []
         lines = text[:end].split("\n")
         if self._line:
             self._line.append(lines[0])
@@ -95,7 +100,6 @@ class StandardParser:
             self._line.append(rest)
         items: list[Item] = []
         data = self._data
-        limit = self._rules.max_event
         for line in lines:
             if line.startswith("data: "):
                 data.append(line[6:])
@@ -104,18 +108,8 @@ class StandardParser:
                 continue
             else:
                 self._field(line, items)
-            self._data_size += len(line)
-            if self._data_size > limit:
-                items.append(too_large(self._data_size, limit))
-                return items
-            if not data:
-                self._data_size = 0
+            self._data_size = self._data_size + len(line) if data else 0
         self._line_size = len(rest)
-        return self._check_size(items)
-
-    def _check_size(self, items: list[Item]) -> list[Item]:
-        if self._line_size + self._data_size > self._rules.max_event:
-            items.append(too_large(self._line_size + self._data_size, self._rules.max_event))
         return items
 
     def _field(self, line: str, items: list[Item]) -> None:

@@ -214,8 +214,7 @@ class UpstreamExchange(asyncio.Protocol):
         self._deliver()
 
     def pause_writing(self) -> None:
-        if not self._over:
-            self._writable.clear()
+        self._writable.clear()
 
     def resume_writing(self) -> None:
         self._writable.set()
@@ -276,7 +275,6 @@ class UpstreamExchange(asyncio.Protocol):
         if self._over:
             return
         self._over, self._error = True, error
-        self._writable.set()
         self._early.clear()
         if self._transport is not None:
             self._transport.abort()
@@ -324,7 +322,7 @@ class UpstreamExchange(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._deliver()
-        if not self._paused and not self._over and not self._early and self._transport is not None:
+        if not self._paused and not self._over and self._transport is not None:
             self._transport.resume_reading()
 
     def _salvage(self, transport: asyncio.Transport) -> None:

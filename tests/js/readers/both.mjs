@@ -7,11 +7,17 @@
  */
 export async function readBoth({ readAnswer, readEvents }, { url, init }) {
   const reading = { data: [] };
-  for await (const { type, data } of readEvents(await fetch(url, init))) {
+  let copy; // of the same response: after a reset another one may have come further
+  const ask = async (...request) => {
+    const response = await fetch(...request);
+    copy = response.clone();
+    return response;
+  };
+  const answer = await readAnswer(url, { init, fetch: ask }).catch((error) => error);
+  for await (const { type, data } of readEvents(copy)) {
     if (type === "error") reading.failure = data;
     else reading.data.push(data);
   }
-  const answer = await readAnswer(url, { init }).catch((error) => error);
   const text = reading.data.slice(1).filter((data) => data !== "[DONE]").join("");
   if (reading.failure === undefined) {
     if (answer.text !== text) throw new Error(`readAnswer has ${JSON.stringify(answer.text ?? String(answer))}`);

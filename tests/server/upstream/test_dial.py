@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import math
 import os
 import socket
 from collections.abc import AsyncIterator, Iterator
@@ -80,9 +81,8 @@ async def test_by_name() -> None:
     """localhost is often ::1 first, where nobody listens."""
     async with ScriptedUpstream([head(200, length=0)]) as upstream:
         address = at(upstream.port, "localhost")
-        for _ in range(2):
-            recorder = Recorder()
-            assert await ask(await connect(address, recorder, connect_timeout=5), recorder) == 200
+        recorder = Recorder()
+        assert await ask(await connect(address, recorder, connect_timeout=5), recorder) == 200
         assert (await address.places())[0] == (socket.AF_INET, "127.0.0.1")
         assert upstream.requests[0].get("Host") == f"localhost:{upstream.port}"
 
@@ -147,6 +147,17 @@ async def test_an_address_that_swallows_all_leaves_time_for_the_next(monkeypatch
             recorder = Recorder()
             exchange = await connect(at(upstream.port, "localhost"), recorder, connect_timeout=0.6)
             assert await ask(exchange, recorder) == 200
+
+
+async def test_the_address_that_worked_is_tried_first_from_then_on() -> None:
+    async with ScriptedUpstream([head(200, length=0)]) as upstream:
+        address = at(upstream.port, "localhost")
+        good = (int(socket.AF_INET), "127.0.0.1")
+        address._names._places = [(socket.AF_INET, "127.0.0.3"), good]
+        address._names._expires_at = math.inf
+        recorder = Recorder()
+        assert await ask(await connect(address, recorder, connect_timeout=5), recorder) == 200
+        assert (await address.places())[0] == good
 
 
 async def test_cancelled_while_it_is_refused() -> None:

@@ -12,6 +12,7 @@ import weakref
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, cast
+from unittest import mock
 
 import pytest
 
@@ -439,7 +440,7 @@ async def test_writing_to_an_upstream_that_has_gone_does_nothing(caplog: pytest.
 
 @asynccontextmanager
 async def greeting(data: bytes, then: Step) -> AsyncIterator[tuple[UpstreamExchange, Recorder, asyncio.Event]]:
-    """An exchange with a server that sends `data` as soon as the connection is there; the event: it was sent."""
+    """An exchange with a server that sends `data` as soon as the connection is there; the event: it took all of it."""
     greeted = asyncio.Event()
     lost: list[asyncio.Event] = []
 
@@ -451,6 +452,10 @@ async def greeting(data: bytes, then: Step) -> AsyncIterator[tuple[UpstreamExcha
             self.transport.write(data)
             if then == End():
                 self.transport.close()
+            if not self.transport.get_write_buffer_size():
+                greeted.set()
+
+        def resume_writing(self) -> None:
             greeted.set()
 
         def data_received(self, data: bytes) -> None:
@@ -494,6 +499,18 @@ async def test_an_upstream_that_speaks_before_it_is_asked(then: Step, turns: int
         assert isinstance(error, UpstreamTruncated) if cut else error is None
         assert recorder.head is not None
         assert (recorder.head.status, recorder.body) == (503, b"bu" if cut else b"busy")
+
+
+async def test_what_is_said_before_it_is_asked_is_not_heaped_up() -> None:
+    size = 32 * 1024 * 1024
+    async with greeting(head(503, length=size) + bytes(size), Stall()) as (exchange, recorder, greeted):
+        for _ in range(500):
+            await asyncio.sleep(0)
+        assert not greeted.is_set()
+        exchange.send_head("GET", "/", [], chunked=False)
+        assert await recorder.end() is None
+        assert len(recorder.body) == size
+        assert greeted.is_set()
 
 
 @pytest.mark.parametrize("turns", [0, 20])
@@ -599,13 +616,38 @@ async def test_closed_inside_a_call_the_sink_hears_nothing_more(
 ) -> None:
     script = [Send(stream_head() + chunk(b"a") + last_chunk)]
     async with talking(script, certificate=certificate if secure else None) as (upstream, exchange, recorder):
-        recorder.on[call] = exchange.close
+
+        def close() -> None:
+            assert exchange.closed is (call == "end")
+            exchange.close()
+
+        recorder.on[call] = close
         calls = ["head", "body", "end"]
         seen = calls[: calls.index(call) + 1]
         await eventually(lambda: recorder.calls == seen)
         assert exchange.closed
         await upstream.client_closed(0)
         assert recorder.calls == seen
+
+
+async def test_a_connection_that_comes_after_the_close_is_broken_off(certificate: Certificate) -> None:
+    for url in ("http://x", "https://x"):
+        exchange = UpstreamExchange(UpstreamAddress.from_url(url), Recorder(), 65536)
+        exchange.close()
+        transport = mock.Mock(asyncio.Transport)
+        exchange.connection_made(transport)
+        assert transport.mock_calls == [mock.call.abort()]
+
+
+async def test_a_handshake_that_fails_while_nobody_waits_is_no_loose_end(faults: list[dict[str, Any]]) -> None:
+    collect(faults)
+    exchange = UpstreamExchange(UpstreamAddress.from_url("https://x"), Recorder(), 65536)
+    exchange.connection_made(mock.Mock(asyncio.Transport))
+    exchange.data_received(b"no TLS at all")
+    exchange.close()
+    del exchange
+    gc.collect()
+    assert not faults  # "Future exception was never retrieved"
 
 
 async def test_close_is_at_once_and_any_number_of_times() -> None:
