@@ -10,9 +10,9 @@ from typing import Any
 import click
 
 from sse_proxy.config import Config, StreamSettings, config_for_upstream, load_config, preset_values
-from sse_proxy.config_kinds import kind_of
-from sse_proxy.config_stream import impossible
-from sse_proxy.config_values import Refused
+from sse_proxy.config.kinds import kind_of
+from sse_proxy.config.stream import impossible
+from sse_proxy.config.values import Refused
 from sse_proxy.core.options import StreamOptions
 from sse_proxy.errors import ConfigError
 

@@ -50,7 +50,7 @@ def rank_of(parts: tuple[str, ...]) -> int:
     """How far out a module stands, by its path inside the package (`("server", "admin")`)."""
     if parts == ("__init__",):  # the package itself: the names of the core, nothing further out
         return RANKS["core"]
-    return RANKS["config"] if parts[0].startswith("config_") else RANKS.get(parts[0], OUTERMOST)
+    return RANKS.get(parts[0], OUTERMOST)
 
 
 # ---- imports ----

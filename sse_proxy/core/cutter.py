@@ -219,6 +219,7 @@ class GaClientCutter:
         chunk, rest = text[:at], text[at:]
         self._parts = [rest] if rest else []
         self._size = len(rest)
+        self._wanted = False
         if not self._started and chunk.lstrip(JS_TRIMMED).startswith("{"):
             # The stated limit: chatService takes this one for JSON, wherever it is cut.
             self._ledger.repair(RepairKind.CHUNK_MOVED)

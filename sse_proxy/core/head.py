@@ -65,7 +65,7 @@ class StreamHead:
         self._size += len(text)
         if self._cannot_settle(text):
             return [], ""
-        held = self._take()
+        held = self.take()
         items: list[Item] = []
         start = 0
         while start < len(held) and held[start] in ":\r\n":
@@ -100,7 +100,8 @@ class StreamHead:
             return _LINE_END.search(text) is None
         return self._held.startswith((" ", "\t")) and not text.strip(_JSON_SPACE)
 
-    def _take(self) -> str:
+    def take(self) -> str:
+        """Return what is held, and hold it no longer."""
         held = self._held + "".join(self._parts)
         self._held = ""
         self._parts.clear()
@@ -109,7 +110,7 @@ class StreamHead:
 
     def _decide(self) -> str:
         self.decided = True
-        return self._take()
+        return self.take()
 
     def _judge(self, held: str) -> Failure | None:
         if not self._begins_json:
@@ -124,7 +125,7 @@ class StreamHead:
 
     def close(self, *, nothing_came: bool) -> list[Item]:
         """The stream ended; `nothing_came`: it had no event at all."""
-        seen = self._seen if self._lenient else self._take()
+        seen = self._seen if self._lenient else self.take()
         if self.decided or not nothing_came or not seen.strip("\r\n"):
             return []
         if seen.startswith(":") or any(word.startswith(seen) for word in _STARTS) or seen.startswith(_STARTS):

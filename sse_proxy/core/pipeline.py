@@ -6,6 +6,7 @@ Synchronous and without a clock of its own: the time is an argument.
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from sse_proxy.core.head import StreamHead
 from sse_proxy.core.ledger import Ledger, Outcome, RepairKind
 from sse_proxy.core.messages import error_event
 from sse_proxy.core.options import Dialect, Payload, Split, StreamOptions
-from sse_proxy.core.unicode import Utf8Decoder
+from sse_proxy.core.unicode import Utf8Decoder, utf8_length
 from sse_proxy.errors import FailureCode, StreamClosed
 
 __all__ = ["Pipeline"]
 
 _LOG_DETAIL = 2048
+_UNDECODED = 3  # bytes of an unfinished UTF-8 sequence, each of which may become a character
+_LINE_END = re.compile(rb"[\r\n]")
 _UNFRAMED = (Dialect.RAW, Dialect.LINES)
 
 
@@ -62,6 +65,9 @@ class Pipeline:
             if options.dialect is Dialect.STANDARD:
                 self._parser = make_parser(options.dialect, self._rules)
         self._answer = make_answer(options, self.ledger)
+        self._end_words = _end_words(options)
+        self._seen = b""  # the last bytes, where such a word may have begun
+        self._by_line = False
         self._encoder = Encoder(options.reader, comment_blank_line=options.keepalive_blank_line)
         self._hold: tuple[float, float] | None = None  # how long the dialect's hold may last, and when it is over
         self._text_due: float | None = None
@@ -88,13 +94,65 @@ class Pipeline:
             return b""
         if self._closed:
             raise StreamClosed("feed() after close(): make one Pipeline for each stream")
-        out = self._answer.feed(self._items(self._decoder.feed(chunk)))
-        return self._pass(out, now)
+        if not self._may_end(chunk) and self._held() + _UNDECODED + len(chunk) <= self._options.max_event_bytes:
+            return self._pass(self._take(chunk), now)
+        out: list[Item] = []
+        start = 0
+        while start < len(chunk) and not self._ended():
+            end = self._step_end(chunk, start)
+            out += self._take(chunk[start:end])
+            start = end
+            if (held := self._held()) > self._options.max_event_bytes:
+                self._too_large(held, out)
+        rest = chunk[start:]
+        raw = self._pass(out, now)
+        if rest:
+            self._after_end(rest)
+        return raw
+
+    def _take(self, part: bytes) -> list[Item]:
+        return self._answer.feed(self._items(self._decoder.feed(part)))
+
+    def _may_end(self, chunk: bytes) -> bool:
+        """Whether something in `chunk` may end the stream: it is taken line by line, so what follows is not read.
+
+        So the account of a stream depends on its bytes, not on what came in one packet with its end.
+        """
+        if not self._by_line and self._end_words:
+            seen = self._seen + chunk
+            self._by_line = any(word in seen for word in self._end_words)
+            self._seen = seen[-max(map(len, self._end_words)) :]
+        return self._by_line
+
+    def _held(self) -> int:
+        """How many characters are held for the dialect and for the answer; none of them has been passed on."""
+        source = self._parser or self._head
+        return (source.held if source is not None else 0) + self._answer.held
+
+    def _step_end(self, chunk: bytes, start: int) -> int:
+        """Return how far `chunk` can be taken in one step: to a line's end, and not beyond what may be held."""
+        room = self._options.max_event_bytes - self._held() - _UNDECODED
+        end = start + max(1, room)
+        if self._by_line and (found := _LINE_END.search(chunk, start, end)) is not None:
+            return found.end()
+        return min(end, len(chunk))
+
+    def _too_large(self, held: int, out: list[Item]) -> None:
+        if self._parser is not None:
+            out += self._answer.feed(self._parser.abort())
+        if not self._ended():
+            allowed = self._options.max_event_bytes
+            detail = f"{held} characters of one event held, {allowed} allowed (max_event)"
+            self._answer.failure = Failure(FailureCode.EVENT_TOO_LARGE, detail=detail)
 
     def _items(self, text: str) -> list[Item]:
         if self._head is None or self._head.decided:
             return self._parser.feed(text) if self._parser is not None else []
         items, text = self._head.feed(text)
+        if items and isinstance(items[-1], Failure):
+            # Nothing was repaired in what is no event stream, and nothing of it is passed on.
+            self.ledger.dropped_bytes += utf8_length(self._head.take())
+            self.ledger.repairs.pop(RepairKind.INVALID_UTF8, None)
         if self._parser is None and self._head.decided:
             self._parser = make_parser(
                 self._options.dialect, self._rules, first_line_ended_in_cr=self._head.first_line_ended_in_cr
@@ -105,7 +163,8 @@ class Pipeline:
 
     def _after_end(self, chunk: bytes) -> None:
         self.ledger.dropped_bytes += len(chunk)
-        if chunk.strip(b"\r\n") and RepairKind.AFTER_MARKER not in self.ledger.repairs:
+        complete = self.ledger.outcome is Outcome.COMPLETE
+        if complete and chunk.strip(b"\r\n") and RepairKind.AFTER_MARKER not in self.ledger.repairs:
             self.ledger.repair(RepairKind.AFTER_MARKER)
 
     def tick(self, now: float) -> bytes:
@@ -291,3 +350,13 @@ class Pipeline:
         self.finished = self._closed = True
         self.wants_tick_at = None
         self.ledger.outcome = outcome
+
+
+def _end_words(options: StreamOptions) -> tuple[bytes, ...]:
+    """What a chunk must hold for an event in it to end the stream."""
+    words = [*options.done]
+    if options.payload is Payload.TEXT:
+        words += ["event: error", "event:error"]
+    elif options.payload is Payload.JSON:
+        words += [f'"{word}"' for word in ("error", *options.end_types, *options.error_types)]
+    return tuple(word.encode("utf-8", "surrogatepass") for word in words)

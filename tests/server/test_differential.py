@@ -217,7 +217,7 @@ def hand_picked() -> list[Case]:
         ("150 headers", request("/a", *(f"X-{n}: {n}" for n in range(150))), plain),
         ("duplicates in several cases", request("/a", "X-D: 1", "x-d: 2", "X-D: 3", "X-d: 4"), plain),
         ("white space around values", request("/a", "X-A:  a ", "X-B:\tb\t", "X-C:c"), plain),
-        ("an upgrade to h2c", request("/a", "Upgrade: h2c", "Connection: Upgrade"), plain),
+        ("an upgrade to h2c", request("/a", "Upgrade: h2c", "Connection: Upgrade, close"), plain),
         ("HEAD with a length", request(method="HEAD"), answer("ETag: x", "Content-Length: 12", body=b"", length=False)),
         ("HEAD, chunked", request(method="HEAD"), answer("Transfer-Encoding: chunked", body=b"", length=False)),
         ("HEAD with a body", request(method="HEAD"), answer("X-A: 1")),
@@ -422,7 +422,7 @@ def differences(case: Case, way: str, straight: bytes, got: bytes) -> list[str]:
 
 def closing(data: bytes) -> bytes:
     """Ask for the connection's end in a request that does not say anything about it."""
-    if re.search(rb"(?i)\nconnection:", data.partition(b"\r\n\r\n")[0]) or b"\n\n" in data:
+    if b"\r\n\r\n" not in data or re.search(rb"(?i)\nconnection:", data.partition(b"\r\n\r\n")[0]):
         return data
     return data.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n", 1)
 

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from sse_proxy.config_values import EnvText, resolve_plain, show
+from sse_proxy.config.values import EnvText, resolve_plain, show
 
 __all__ = ["LARGEST_FILE", "Place", "Tree", "path_text", "read_tree"]
 

@@ -1,7 +1,7 @@
 """The sections of the file as frozen models, from the server down to a route; a default lives here and nowhere else.
 
 Durations are seconds, sizes bytes, None is what the file calls `off`. What a file may say in more than one place (the
-settings of a stream, in `config_stream`) is merged by `sse_proxy.config`; the models hold the result.
+settings of a stream, in `stream`) is merged by `sse_proxy.config`; the models hold the result.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias, get_args
 
-from sse_proxy import config_places as places
-from sse_proxy.config_kinds import Kind, Settings, boolean, check_text, choice, duration, integer, section, size
-from sse_proxy.config_places import IPNetwork, host_name, is_below
-from sse_proxy.config_stream import StreamSettings
-from sse_proxy.config_values import Refused, plain
+from sse_proxy.config import places
+from sse_proxy.config.kinds import Kind, Settings, boolean, check_text, choice, duration, integer, section, size
+from sse_proxy.config.places import IPNetwork, host_name, is_below
+from sse_proxy.config.stream import StreamSettings
+from sse_proxy.config.values import Refused, plain
 
 __all__ = [
     "PRESETS",
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 PRESETS = ("gaapi", "gachatbot", "agui", "openai", "none")
-"""The names of the presets; their values are in `sse_proxy.config_presets`."""
+"""The names of the presets; their values are in `sse_proxy.config.presets`."""
 
 # A table for look-ups is kept in the __dict__ of its model, as functools.cached_property does: pydantic leaves what is
 # there beside the fields out of ==, repr and dumps.

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, TypeAlias
 from urllib.parse import urlsplit
 
-from sse_proxy.config_kinds import Kind, check_text, each
-from sse_proxy.config_values import Refused, plain, show
+from sse_proxy.config.kinds import Kind, check_text, each
+from sse_proxy.config.values import Refused, plain, show
 
 __all__ = [
     "IPNetwork",

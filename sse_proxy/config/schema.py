@@ -6,11 +6,11 @@ import inspect
 import re
 from typing import Any
 
-from sse_proxy.config_kinds import FILE, Settings, kind_of, section_of
-from sse_proxy.config_models import PRESETS, RouteBase, ServerSettings, UpstreamBase
-from sse_proxy.config_presets import PRESET_VALUES
-from sse_proxy.config_stream import StreamSettings
-from sse_proxy.config_values import show
+from sse_proxy.config.kinds import FILE, Settings, kind_of, section_of
+from sse_proxy.config.models import PRESETS, RouteBase, ServerSettings, UpstreamBase
+from sse_proxy.config.presets import PRESET_VALUES
+from sse_proxy.config.stream import StreamSettings
+from sse_proxy.config.values import show
 from sse_proxy.errors import ConfigError
 
 __all__ = ["file_form", "json_schema", "preset_values"]

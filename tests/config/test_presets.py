@@ -9,11 +9,11 @@ import pytest
 import yaml
 
 from sse_proxy.config import PRESETS, Route, StreamSettings, Upstream, config_for_upstream, parse_config, preset_values
-from sse_proxy.config_models import ServerSettings, UpstreamBase
-from sse_proxy.config_presets import PRESET_VALUES
-from sse_proxy.config_schema import file_form
+from sse_proxy.config.models import ServerSettings, UpstreamBase
+from sse_proxy.config.presets import PRESET_VALUES
+from sse_proxy.config.schema import file_form
 
-EXAMPLE = Path(__file__).parent.parent / "config" / "example.yaml"
+EXAMPLE = Path(__file__).parent.parent.parent / "config" / "example.yaml"
 
 
 def upstream(preset: str) -> Upstream:

@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from sse_proxy.config_kinds import FILE, LAYER, MERGED, Settings, kind_of, section_of
-from sse_proxy.config_models import Config, Route, RouteBase, ServerSettings, Upstream, UpstreamBase
-from sse_proxy.config_places import is_below
-from sse_proxy.config_presets import PRESET_VALUES
-from sse_proxy.config_stream import StreamSettings, impossible
-from sse_proxy.config_values import nearest, plain, show
-from sse_proxy.config_yaml import Place, Tree, path_text
+from sse_proxy.config.kinds import FILE, LAYER, MERGED, Settings, kind_of, section_of
+from sse_proxy.config.models import Config, Route, RouteBase, ServerSettings, Upstream, UpstreamBase
+from sse_proxy.config.places import is_below
+from sse_proxy.config.presets import PRESET_VALUES
+from sse_proxy.config.stream import StreamSettings, impossible
+from sse_proxy.config.tree import Place, Tree, path_text
+from sse_proxy.config.values import nearest, plain, show
 from sse_proxy.core.options import Payload
 from sse_proxy.errors import ConfigError
 

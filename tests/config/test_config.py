@@ -29,7 +29,7 @@ from sse_proxy.config import (
 )
 from sse_proxy.core.options import Chunker, Dialect, Payload, Reader, Split, StreamOptions
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parent.parent.parent
 CONFIGS = sorted((ROOT / "config").glob("*.yaml"))
 CHAT = "/api/chatbot/chat/stream"
 AGUI = "/api/chatbot/agui/stream"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sse_proxy.config_values import (
+from sse_proxy.config.values import (
     EnvText,
     Refused,
     format_duration,

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sse_proxy.config_values import EnvText
-from sse_proxy.config_yaml import path_text, read_tree
+from sse_proxy.config.tree import path_text, read_tree
+from sse_proxy.config.values import EnvText
 
 
 def value_of(text: str, env: dict[str, str] | None = None) -> Any:

@@ -2,7 +2,7 @@
 
 A preset is written exactly as an upstream of the file is: settings of streams that hold for all its routes, and
 `routes` that change some of them. So a preset for one more host is one more entry here (and its name in
-`config_models.PRESETS`), or, without touching the program, the same lines at an upstream with `preset: none`.
+`models.PRESETS`), or, without touching the program, the same lines at an upstream with `preset: none`.
 """
 
 from __future__ import annotations

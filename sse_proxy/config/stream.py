@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, model_validator
 from pydantic_core import PydanticCustomError
 
-from sse_proxy import config_places as places
-from sse_proxy.config_kinds import Settings, boolean, choice, duration, section, size, text, texts
-from sse_proxy.config_values import format_size
+from sse_proxy.config import places
+from sse_proxy.config.kinds import Settings, boolean, choice, duration, section, size, text, texts
+from sse_proxy.config.values import format_size
 from sse_proxy.core.options import Chunker, Dialect, Payload, Reader, Split, StreamOptions
 
 __all__ = ["JsonSource", "StreamSettings", "impossible"]

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from sse_proxy.config import Config, ConfigError, config_for_upstream, load_config, parse_config
-from sse_proxy.config_models import RouteBase, ServerSettings, UpstreamBase
-from sse_proxy.config_stream import StreamSettings
+from sse_proxy.config.models import RouteBase, ServerSettings, UpstreamBase
+from sse_proxy.config.stream import StreamSettings
 
-FAULTS = Path(__file__).parent / "vectors" / "config" / "faults.txt"
+FAULTS = Path(__file__).parent.parent / "vectors" / "config" / "faults.txt"
 
 # Where the lines of a section of the file stand.
 FRAMES = {
@@ -290,7 +290,7 @@ def test_any_text_gives_a_configuration_or_a_refusal(text: str) -> None:
 @settings(max_examples=200, deadline=None)
 @given(st.data())
 def test_a_file_with_a_hole_gives_a_configuration_or_a_refusal(data: st.DataObject) -> None:
-    text = (Path(__file__).parent.parent / "config" / "example.yaml").read_text(encoding="utf-8")
+    text = (Path(__file__).parent.parent.parent / "config" / "example.yaml").read_text(encoding="utf-8")
     start = data.draw(st.integers(0, len(text)))
     end = data.draw(st.integers(start, min(len(text), start + 200)))
     give_or_refuse(text[:start] + data.draw(st.text(max_size=10)) + text[end:], {})

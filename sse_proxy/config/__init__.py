@@ -1,8 +1,7 @@
 """The configuration: one YAML file to a frozen `Config`, or every fault of it at once.
 
-The public face of the modules `config_*`: `config_yaml` reads the text, `config_loader` checks and merges it,
-`config_models` and `config_stream` are what comes out, `config_presets` what is known of some hosts, and
-`config_schema` describes it all.
+`tree` reads the text, `loader` checks and merges it, `models` and `stream` are what comes out, `presets` what is known
+of some hosts, and `schema` describes it all. `kinds`, `values` and `places` are how single settings are written.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
-from sse_proxy.config_loader import Loader
-from sse_proxy.config_models import (
+from sse_proxy.config.loader import Loader
+from sse_proxy.config.models import (
     PRESETS,
     Capture,
     Config,
@@ -23,10 +22,10 @@ from sse_proxy.config_models import (
     Upstream,
     UpstreamTls,
 )
-from sse_proxy.config_schema import json_schema, preset_values
-from sse_proxy.config_stream import JsonSource, StreamSettings
-from sse_proxy.config_values import parse_duration, parse_size, show
-from sse_proxy.config_yaml import LARGEST_FILE, Tree, read_tree
+from sse_proxy.config.schema import json_schema, preset_values
+from sse_proxy.config.stream import JsonSource, StreamSettings
+from sse_proxy.config.tree import LARGEST_FILE, Tree, read_tree
+from sse_proxy.config.values import parse_duration, parse_size, show
 from sse_proxy.errors import ConfigError
 
 __all__ = [

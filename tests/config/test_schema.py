@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from sse_proxy.config import ConfigError, StreamSettings, json_schema, preset_values
-from sse_proxy.config_models import RouteBase, ServerSettings, UpstreamBase
-from sse_proxy.config_schema import file_form
+from sse_proxy.config.models import RouteBase, ServerSettings, UpstreamBase
+from sse_proxy.config.schema import file_form
 
 SCHEMA = json_schema()
 DEFS: dict[str, Any] = SCHEMA["$defs"]

@@ -16,7 +16,7 @@ from typing import Any, TypeVar, cast
 from pydantic import BaseModel, ConfigDict, GetCoreSchemaHandler, ValidationInfo
 from pydantic_core import PydanticCustomError, core_schema
 
-from sse_proxy.config_values import (
+from sse_proxy.config.values import (
     DURATION_PATTERN,
     LONGEST_S,
     SIZE_PATTERN,
