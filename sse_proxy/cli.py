@@ -180,7 +180,11 @@ def matrix(as_json: bool, answer: str) -> None:
     """Show every writer with every reader, directly and through the proxy."""
     from sse_proxy.matrix import run_matrix
 
-    click.echo(run_matrix(json=as_json, answer=answer), nl=False)
+    try:
+        text = run_matrix(json=as_json, answer=answer)
+    except ValueError as error:
+        _stop([f"--answer: {error}"])
+    click.echo(text, nl=False)
 
 
 def _filter_options(context: click.Context, settings: dict[str, Any]) -> StreamOptions:

@@ -19,7 +19,7 @@ from sse_proxy.core.options import StreamOptions
 from sse_proxy.core.pipeline import Pipeline
 from sse_proxy.core.readers import READERS, ChatReader
 from sse_proxy.errors import FailureCode
-from sse_proxy.run import run_loop
+from sse_proxy.server.service import run_loop
 
 __all__ = ["run_read"]
 

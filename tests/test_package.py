@@ -166,7 +166,7 @@ def test_the_image_copies_what_there_is() -> None:
 def test_the_readme_names_only_targets_there_are() -> None:
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     targets = set(re.findall(r"^(\w[\w-]*):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M))
-    named = set(re.findall(r"(?:^|`)make ([a-z][\w-]*)", readme, re.M))
+    named = set(re.findall(r"(?:^(?: {4})?|`)make ([a-z][\w-]*)", readme, re.M))
     assert {"demo", "test"} <= named
     assert named <= targets
 

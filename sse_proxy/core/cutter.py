@@ -31,7 +31,7 @@ class Cutter(Protocol):
 
     @property
     def held(self) -> int:
-        """How many characters are held that no `max_chunk` bounds."""
+        """How many characters wait beyond what two chunks of the greatest length may take."""
         ...
 
     def feed(self, text: str) -> list[str]:
@@ -78,10 +78,11 @@ class _Danger:
 class StandardCutter:
     """For readers by the standard: the splitter's own chunks, but for those that look like a control event."""
 
-    def __init__(self, splitter: Splitter, done: tuple[str, ...], ledger: Ledger) -> None:
+    def __init__(self, splitter: Splitter, options: StreamOptions, ledger: Ledger) -> None:
         self._splitter = splitter
-        self._danger = _Danger(done)
+        self._danger = _Danger(options.done)
         self._ledger = ledger
+        self._grace = 2 * options.max_chunk_bytes
 
     @property
     def pending(self) -> bool:
@@ -90,8 +91,8 @@ class StandardCutter:
 
     @property
     def held(self) -> int:
-        """What the splitter holds."""
-        return self._splitter.held
+        """What waits beyond two chunks: with `split: none`, for the frame's end."""
+        return max(0, self._splitter.size - self._grace)
 
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the chunks that are certain."""
@@ -130,10 +131,11 @@ class GaClientCutter:
     chatService; it is counted.
     """
 
-    def __init__(self, splitter: Splitter, done: tuple[str, ...], ledger: Ledger) -> None:
+    def __init__(self, splitter: Splitter, options: StreamOptions, ledger: Ledger) -> None:
         self._splitter = splitter
-        self._danger = _Danger(done)
+        self._danger = _Danger(options.done)
         self._ledger = ledger
+        self._grace = 2 * options.max_chunk_bytes
         self._parts: list[str] = []  # behind the last cut; joined when a cut is made
         self._size = 0
         self._edge = ""  # its last character
@@ -147,8 +149,8 @@ class GaClientCutter:
 
     @property
     def held(self) -> int:
-        """What waits for a place to cut at."""
-        return self._size + self._splitter.held
+        """What waits beyond two chunks, for a place to cut at."""
+        return max(0, self._size + self._splitter.size - self._grace)
 
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the chunks that are certain."""
@@ -231,5 +233,5 @@ def make_cutter(options: StreamOptions, ledger: Ledger) -> Cutter:
     """Return the cutter of one stream's settings."""
     splitter = make_splitter(options.split, options.max_chunk_bytes)
     if options.reader is Reader.GA_CLIENT:
-        return GaClientCutter(splitter, options.done, ledger)
-    return StandardCutter(splitter, options.done, ledger)
+        return GaClientCutter(splitter, options, ledger)
+    return StandardCutter(splitter, options, ledger)

@@ -54,6 +54,10 @@ def error_event(
     }
     if options.request_id:
         data["requestId"] = options.request_id
+    if options.error_types:
+        # A reader of typed objects (AG-UI) ignores one without a type, and would take our proper end for success.
+        data["type"] = "error" if "error" in options.error_types else options.error_types[0]
+        data["message"] = data["error"]
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":"))
     retry = None if options.error_retry_ms is None else str(options.error_retry_ms)
     return Event(text, type=options.error_event or "", retry=retry)

@@ -30,8 +30,8 @@ class Splitter(Protocol):
         ...
 
     @property
-    def held(self) -> int:
-        """How many characters are held that no `max_chunk` bounds."""
+    def size(self) -> int:
+        """How many characters wait."""
         ...
 
     def feed(self, text: str) -> list[str]:
@@ -56,7 +56,7 @@ class _Pending:
 
     def __init__(self, max_chunk_bytes: int) -> None:
         self._parts: list[str] = []
-        self._chars = 0
+        self.chars = 0
         self._max = max_chunk_bytes
 
     def __bool__(self) -> bool:
@@ -65,12 +65,12 @@ class _Pending:
     def add(self, text: str) -> None:
         if text:
             self._parts.append(text)
-            self._chars += len(text)
+            self.chars += len(text)
 
     def take(self) -> str:
         text = "".join(self._parts)
         self._parts.clear()
-        self._chars = 0
+        self.chars = 0
         return text
 
     def overflow(self) -> list[str]:
@@ -78,7 +78,7 @@ class _Pending:
 
         Counted from the last cut, so the places depend on the text alone.
         """
-        if self._chars * 4 <= self._max:  # a character has at most four bytes
+        if self.chars * 4 <= self._max:  # a character has at most four bytes
             return []
         text = self.take()
         chunks = []
@@ -103,8 +103,6 @@ class SentenceSplitter:
     has cut there itself. Time (`flush()`) may add cuts; nothing changes text.
     """
 
-    held = 0
-
     def __init__(self, max_chunk_bytes: int) -> None:
         self._pending = _Pending(max_chunk_bytes)
         self._after_mark = False  # the last character is a mark
@@ -114,6 +112,11 @@ class SentenceSplitter:
     def pending(self) -> bool:
         """Whether text waits for more."""
         return bool(self._pending)
+
+    @property
+    def size(self) -> int:
+        """How many characters wait: at most `max_chunk_bytes`."""
+        return self._pending.chars
 
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the chunks that are certain."""
@@ -168,8 +171,6 @@ class SentenceSplitter:
 class LineTextSplitter:
     """Cut after each LF (`split: line`)."""
 
-    held = 0
-
     def __init__(self, max_chunk_bytes: int) -> None:
         self._pending = _Pending(max_chunk_bytes)
 
@@ -177,6 +178,11 @@ class LineTextSplitter:
     def pending(self) -> bool:
         """Whether text waits for more."""
         return bool(self._pending)
+
+    @property
+    def size(self) -> int:
+        """How many characters wait: at most `max_chunk_bytes`."""
+        return self._pending.chars
 
     def feed(self, text: str) -> list[str]:
         """Take the next text; return the whole lines."""
@@ -210,13 +216,13 @@ class FrameSplitter:
 
     def __init__(self) -> None:
         self._parts: list[str] = []
-        self.held = 0
+        self.size = 0
 
     def feed(self, text: str) -> list[str]:
         """Take the next text of the frame."""
         if text:
             self._parts.append(text)
-            self.held += len(text)
+            self.size += len(text)
         return []
 
     def frame_end(self) -> list[str]:
@@ -231,7 +237,7 @@ class FrameSplitter:
         """Return all that is left."""
         text = "".join(self._parts)
         self._parts.clear()
-        self.held = 0
+        self.size = 0
         return [text] if text else []
 
 

@@ -16,7 +16,8 @@ from sse_proxy.config import config_for_upstream
 from sse_proxy.demo.host import LegacyHost
 from sse_proxy.demo.once import render_once
 from sse_proxy.errors import ConfigError
-from sse_proxy.run import Service, run_loop, set_up_logging
+from sse_proxy.server.log import set_up_logging
+from sse_proxy.server.service import Service, run_loop
 
 __all__ = ["run_demo", "run_once"]
 

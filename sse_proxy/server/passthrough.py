@@ -170,7 +170,7 @@ class Passthrough:
         headers = end_to_end(raw, length=length)
         if expects_continue:
             headers = [pair for pair in headers if pair[0].lower() != "expect"]
-        keep_host = self._upstream.host_header == "client" and host
+        keep_host = self._upstream.host_header == "client" and (host or hdrs.HOST in request.headers)
         headers = _with_host(headers, host if keep_host else self._authority)
         headers = forwarded_headers(
             headers,
@@ -423,5 +423,6 @@ def _client_context(upstream: Upstream) -> ssl.SSLContext:
 
 
 def _told(error: BaseException) -> str:
-    """Return an exception in one short line, for the log."""
-    return ascii(f"{type(error).__name__}: {error}")[1:-1][:200]
+    """Return an exception in one short line for the log, without what the upstream wrote."""
+    text = str(getattr(error, "message", None) or error).partition(":\n")[0]  # the parser quotes behind it
+    return f"{type(error).__name__}: {text[:160]!a}"

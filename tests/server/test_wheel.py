@@ -229,13 +229,13 @@ def test_after_a_lag_each_entry_is_called_once(loop: FakeLoop) -> None:
     assert len(eager.calls) == 2
 
 
-@pytest.mark.parametrize("resolution", [0.007, 0.05, 1 / 3])
+@pytest.mark.parametrize("resolution", [0.007, 0.01, 0.05])
 def test_no_slot_is_called_twice(resolution: float) -> None:
     """Wherever the division of a time into slots is rounded the wrong way."""
-    loop = FakeLoop()
+    loop = FakeLoop(0.0)
     clock = Clock(lambda now: 0.0 if len(clock.calls) < 3000 else None)
     wheel_on(loop, resolution).schedule(clock, 0.0)
-    loop.run_until(1000 + 3010 * resolution)
+    loop.run_until(3010 * resolution)
     assert len(clock.calls) == 3000
     assert all(later > earlier for earlier, later in pairwise(clock.calls))
 

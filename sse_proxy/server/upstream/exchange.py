@@ -170,8 +170,8 @@ class UpstreamExchange(asyncio.Protocol):
         self._finish(None)
         if self._reader is not None:
             self._reader.close()
-        if self._handshake is not None and not self._handshake.cancel() and not self._handshake.cancelled():
-            self._handshake.exception()  # else it is reported as never looked at
+        if self._handshake is not None:
+            self._handshake.cancel()  # one that failed counts as looked at from here on
 
     async def established(self) -> None:
         """Wait for the TLS handshake, where there is one; `connect` has done it.
@@ -193,8 +193,6 @@ class UpstreamExchange(asyncio.Protocol):
             transport.write(self._tls.outgoing())
 
     def data_received(self, data: bytes) -> None:
-        if self._over:
-            return
         if self._tls is None:
             self._take(data)
         else:

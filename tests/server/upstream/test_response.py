@@ -84,13 +84,13 @@ def test_interim_heads_are_skipped(cut: bool) -> None:
         (b"HTTP/1.1 200 O\x01K\r\n\r\n", "status line"),
         (b"HTTP/0.9 200 OK\r\n\r\n", "HTTP/0.9"),
         (b"HTTP/2.0 200 OK\r\n\r\n", "HTTP/2.0"),
-        (b"HTTP/1.1 200 OK\r\nX: a\x01b\r\n\r\n", "Invalid header value"),
-        (b"HTTP/1.1 200 OK\r\nX: a\x00b\r\n\r\n", "Invalid header value"),
-        (b"HTTP/1.1 200 OK\r\nX: a\x7fb\r\n\r\n", "Invalid header value"),
-        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", "LF"),
-        (b"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n", "whitespace"),
-        (b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n", "token"),
-        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "token"),
+        (b"HTTP/1.1 200 OK\r\nX: a\x01b\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nX: a\x00b\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nX: a\x7fb\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nX: a\rb\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nX: a\r\n folded\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nX : y\r\n\r\n", "cannot be read"),
+        (b"HTTP/1.1 200 OK\r\nno colon\r\n\r\n", "cannot be read"),
         (head(200, [("Content-Length", "3"), ("Transfer-Encoding", "chunked")]), "Content-Length"),
         (head(200, [("Transfer-Encoding", "chunked"), ("Content-Length", "3")]), "Content-Length"),
         (head(200, [("Content-Length", "3"), ("Content-Length", "4")]), "Content-Length"),
@@ -119,7 +119,7 @@ def test_a_bad_head(wire: bytes, says: str, cut: bool) -> None:
 
 def test_two_equal_lengths_are_refused_too() -> None:
     """RFC 9110 8.6 leaves the choice; refused as on the plain routes."""
-    with pytest.raises(UpstreamBadResponse, match="Duplicate Content-Length"):
+    with pytest.raises(UpstreamBadResponse, match="Content-Length"):
         read(head(200, [("Content-Length", "3"), ("Content-Length", "3")]))
 
 
