@@ -128,8 +128,8 @@ class _Restorer:
             self._last = ""
         return text
 
-    def flush(self) -> str:
-        """Return what waits, now."""
+    def close(self) -> str:
+        """The answer is over: return what waits. No clock asks for it: time must not change a guess."""
         return self._settle(final=True) if self._owed else ""
 
 
@@ -264,8 +264,6 @@ class TextAnswer:
     def flush(self) -> list[Item]:
         """Text has waited long enough: time adds a cut, it changes no text."""
         out: list[Item] = []
-        if self._restorer is not None and (text := self._restorer.flush()):
-            self._chunks(self._cutter.feed(text), out)
         self._chunks(self._cutter.flush(), out)
         return out
 
@@ -277,7 +275,9 @@ class TextAnswer:
 
     def close(self) -> list[Item]:
         """Return all text that is left."""
-        out = self.flush()
+        out: list[Item] = []
+        if self._restorer is not None and (text := self._restorer.close()):
+            self._chunks(self._cutter.feed(text), out)
         self._chunks(self._cutter.close(), out)
         return out
 

@@ -18,7 +18,8 @@ __all__ = ["Cutter", "GaClientCutter", "StandardCutter", "make_cutter"]
 
 _TRIMMED = frozenset(JS_TRIMMED)
 _CUTTABLE = re.compile(rf"[^{JS_TRIMMED}](?=[^{JS_TRIMMED}{{])")
-_STRIPPED = JS_TRIMMED + "\x85"  # wider than the marker's own rule: clients trim as they like
+# Wider than the marker's own rule, as clients trim as they like: Java's trim() takes all up to U+0020.
+_STRIPPED = JS_TRIMMED + "\x85" + "".join(map(chr, range(0x20)))
 
 
 class Cutter(Protocol):

@@ -45,10 +45,10 @@ class Run:
     def signs(self, sentences: int) -> list[str]:
         """Name what the items before say of the open one, which has `sentences` now."""
         if self.items == 1:
-            found = [f"first item {min(sentences, 3)}"]
+            found = ["first item"]
         elif self.fewest == self.most:
             place = "below" if sentences < self.most else "over" if sentences > self.most else "reached"
-            found = [f"uniform {place} {min(self.items, 4)}"]
+            found = [f"uniform {place} {min(self.items, 4)}" if place == "reached" else f"uniform {place}"]
         else:
             place = "below" if sentences < self.fewest else "within" if sentences < self.most else "reached"
             found = [f"varied {place if sentences <= self.most else 'over'}"]
@@ -114,7 +114,7 @@ def signs(place: Place, head: str) -> list[str]:
         found.append("bold in list" if place.kind == "list" else "bold")
     elif _PLAIN_LEAD.match(head):
         found.append("plain lead")
-    elif head[:1] in ("*", "_", "`", "[", "(", '"', "'"):
+    elif head[:1] in ("*", "_", "`", "[", '"', "'"):
         found.append(f"opens {head[:1]}")
     elif not head[:1].isascii() and not head[:1].isalpha():
         found.append("symbol")
@@ -168,61 +168,52 @@ _CUES: dict[str, str] = {
 _POINTS: dict[str, int] = {
     "000 characters": -6,
     "1 sentences": -5,
-    "100 characters": 1,
+    "100 characters": 2,
     "200 characters": 3,
-    "3 sentences": 7,
-    "300 characters": 2,
-    "after !": 2,
+    "3 sentences": 8,
+    "300 characters": 1,
+    "after !": 4,
     "after ?": -2,
-    "begins": 18,
-    "bold": 43,
-    "bold in list": 6,
-    "colon": 10,
-    "first item 1": -8,
-    "first item 2": -10,
-    "first item 3": -6,
+    "begins": 17,
+    "bold": 41,
+    "bold in list": 4,
+    "colon": 9,
+    "first item": -7,
     "goes on": -11,
-    "html": 19,
+    "html": 24,
     "inside": -27,
-    "last promised": 16,
-    "lead, first item 1": -12,
-    "lead, first item 2": -7,
-    "lead, uniform below 2": -21,
-    "lead, uniform below 3": -23,
-    "lead, uniform over 2": 16,
-    "lead, uniform reached 2": 8,
+    "last promised": 14,
+    "lead, first item": -6,
+    "lead, uniform below": -4,
+    "lead, uniform over": 22,
+    "lead, uniform reached 2": 9,
     "lead, uniform reached 3": 13,
-    "lead, varied within": -16,
-    "list": -3,
+    "lead, varied within": -14,
+    "list": -1,
     "loose": -5,
     "may begin": 3,
-    "more promised": -3,
-    "opening": 2,
-    "opens (": -21,
-    "opens *": -18,
-    "opens [": -9,
-    "opens _": 7,
+    "more promised": -5,
+    "opening": 3,
+    "opens *": -23,
+    "opens [": -8,
+    "opens _": 6,
     "opens `": 1,
-    "plain lead": 16,
-    "prose": -3,
-    "question": 6,
-    "quote": 14,
-    "remark": -22,
-    "short": -10,
+    "plain lead": 17,
+    "prose": -2,
+    "question": 5,
+    "quote": 15,
+    "remark": -23,
+    "short": -11,
     "short colon": 10,
-    "shows": 2,
     "underlined": 22,
-    "uniform below 2": -12,
-    "uniform below 3": -5,
-    "uniform below 4": -19,
-    "uniform over 2": -4,
-    "uniform over 3": -3,
-    "uniform over 4": -1,
-    "uniform reached 3": 2,
-    "uniform reached 4": 15,
+    "uniform below": -10,
+    "uniform over": -2,
+    "uniform reached 2": 1,
+    "uniform reached 3": 3,
+    "uniform reached 4": 26,
     "varied below": -16,
-    "varied over": -6,
-    "varied reached": 4,
-    "varied within": -5,
+    "varied over": -2,
+    "varied reached": 2,
+    "varied within": -4,
     "whole": -6,
 }

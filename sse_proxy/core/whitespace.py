@@ -56,7 +56,6 @@ class _Level(Run):
         mark: the bullet, or `.` or `)` of a numbered list; `number`: the last item's.
         shape: what kind of character the items' text begins with.
         loose: its items are set apart by blank lines.
-        child: the last list inside it that ended; the next one there goes on counting.
     """
 
     indent: int = 0
@@ -66,7 +65,6 @@ class _Level(Run):
     number: int = 0
     shape: str = ""
     loose: bool = False
-    child: _Level | None = None
 
 
 class WhitespaceGuesser:
@@ -206,7 +204,8 @@ class WhitespaceGuesser:
         if kind == "item":
             self._open_item(indent, text)
         elif self._levels and (self._blank or kind in ("heading", "rule", "row", "html")):
-            self._leave(indent + 2)
+            while self._levels and indent + 2 <= self._levels[-1].content:
+                self._levels.pop()
             if self._levels and self._blank:
                 self._levels[-1].loose = True
         if kind == "prose" and text.startswith("**") and not self._levels:
@@ -220,23 +219,15 @@ class WhitespaceGuesser:
         self._behind, self._block = self._block, kind
         self._sentences, self._chars = 0, self._length
 
-    def _leave(self, column: int) -> None:
-        """Close the lists whose text begins right of `column`."""
-        while self._levels and column <= self._levels[-1].content:
-            level = self._levels.pop()
-            level.end_item(self._sentences)
-            if self._levels:
-                self._levels[-1].child = level
-
     def _open_item(self, indent: int, text: str) -> None:
         match = _ITEM.match(text)
         if not match:
             return
         mark, number = _mark(match[1])
-        inner = False
+        inner = False  # an inner list ended: the sentences counted are its last item's
         while self._levels and indent < self._levels[-1].indent:
             inner = True
-            self._leave(self._levels[-1].content)
+            self._levels.pop()
         level = self._levels[-1] if self._levels else None
         new = _Level(
             announced(self._previous_text),
@@ -249,8 +240,6 @@ class WhitespaceGuesser:
             loose=self._loose.get(mark, False),
         )
         if level is None or indent >= level.content:
-            if level and level.child and level.child.mark == mark:
-                new.items, new.fewest, new.most = 2, level.child.fewest, level.child.most
             if len(self._levels) < _LEVELS:
                 self._levels.append(new)
         elif level.mark != mark or (self._blank and self._previous_text.endswith(":")):
@@ -294,7 +283,7 @@ class WhitespaceGuesser:
             return self._gap("after heading")
         if self._wrapped() or _SOFT_BREAK.match(head):
             return self._in_wrapped(head, final=final)
-        if head[0].islower():
+        if _goes_on(head):
             return " "
         if category(head[0]) == "So":  # an emoji: a bullet like that of the line before, or the sentence's last word
             rest = head[1:].lstrip("\ufe0f")
@@ -398,9 +387,7 @@ class WhitespaceGuesser:
             full_together, full_alone = together + word >= width, len(first_line) + word >= width
             if full_together != full_alone:
                 return " " if full_together else next_line
-        if head[0].islower():
-            return " "
-        return "\n\n" if begins_paragraph(self._place(), head) else " "
+        return " " if _goes_on(head) or not begins_paragraph(self._place(), head) else "\n\n"
 
     def _place(self) -> Place:
         """Describe where the text stands, to weigh whether a paragraph begins."""
@@ -410,6 +397,11 @@ class WhitespaceGuesser:
             return Place("list", sentences, self._chars, mark, loose=level.loose, run=level)
         run = self._leads if self._block == "lead" else None
         return Place(self._kind, sentences, self._chars, mark, opening=self._behind == "nothing", run=run)
+
+
+def _goes_on(head: str) -> bool:
+    """Tell whether `head` begins in the middle of something, whatever the sentence mark before it was."""
+    return head[0].islower() or head[0] in "(),;:"
 
 
 def _mark(marker: str) -> tuple[str, int]:

@@ -5,6 +5,7 @@
     POST /api/chatbot/agui/stream   the AG-UI stream, a right one
     GET  /api/chatbot/status, /examples, /skills
     GET  /, /demo/info              the demo's page and what it needs to know
+    GET  /demo/reader.js            the reader module of the page's right-hand pane
 
 Behind the path base `/chatbot`, or with `?host=gachatbot`, it is GaChatbot.Api: the correct writer and
 `X-Accel-Buffering: no`. The knobs of the POST routes are described in `knobs`.
@@ -39,7 +40,8 @@ GACHATBOT_BASE = "/chatbot"
 COOKIE = "ga_chat_session"
 JSON_TYPE: Headers = [("Content-Type", "application/json; charset=utf-8")]
 STREAM_HEADERS: Headers = [("Content-Type", "text/event-stream"), ("Cache-Control", "no-cache")]
-# Everything the page uses is in the page itself; it talks to its own origin and, for comparison, to the host's.
+# Everything the page uses is in the page itself or in the reader module beside it; it talks to its own origin and, for
+# comparison, to the host's.
 PAGE_POLICY = (
     "default-src 'none'; style-src 'unsafe-inline'; script-src 'self' 'unsafe-inline'; img-src data:; "
     "connect-src http: https:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
@@ -82,6 +84,7 @@ class LegacyHost:
             "/api/chatbot/skills": (get, self._skills),
             "/": (get, self._page),
             "/demo/info": (get, self._info),
+            "/demo/reader.js": (get, self._reader),
         }
 
     @property
@@ -235,6 +238,12 @@ class LegacyHost:
         headers = [("Content-Type", "text/html; charset=utf-8"), ("Cache-Control", "no-cache")]
         headers += [("Content-Security-Policy", PAGE_POLICY), ("X-Content-Type-Options", "nosniff")]
         return await call.respond(200, headers, page)
+
+    async def _reader(self, call: _Call, host: str) -> bool:
+        # A file of the package, not of the server's code: from the root, so that no module of the server is imported.
+        reader = files("sse_proxy").joinpath("server", "inspector", "reader.js").read_bytes()
+        headers = [("Content-Type", "text/javascript; charset=utf-8"), ("Cache-Control", "no-cache")]
+        return await call.respond(200, [*headers, ("X-Content-Type-Options", "nosniff")], reader)
 
     async def _info(self, call: _Call, host: str) -> bool:
         return await call.json(

@@ -12,7 +12,7 @@ import aiohttp
 import click
 from rich.console import Console
 
-from sse_proxy.config import config_for_upstream
+from sse_proxy.config import Capture, config_for_upstream
 from sse_proxy.demo.host import LegacyHost
 from sse_proxy.demo.once import render_once
 from sse_proxy.errors import ConfigError
@@ -47,6 +47,7 @@ async def _demo(listen: str) -> int:
     try:
         admin = _free_admin()
         config = config_for_upstream(host.url, preset="gaapi", listen=listen, admin=admin)
+        config = config.model_copy(update={"capture": Capture()})  # for the inspector: both sides of every stream
         set_up_logging(config.log)
         service = Service(config)
         try:

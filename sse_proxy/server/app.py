@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import logging
 import time
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -23,7 +24,8 @@ from sse_proxy.server.passthrough import Passthrough
 from sse_proxy.server.problem import RequestRefused, problem
 from sse_proxy.server.pull import PulledResponse
 from sse_proxy.server.registry import StreamRegistry
-from sse_proxy.server.stream import Services, StreamRoute, StreamRun, refuse_stream
+from sse_proxy.server.services import Services, StreamRoute
+from sse_proxy.server.stream import StreamRun, refuse_stream
 from sse_proxy.server.target import request_host, request_path
 from sse_proxy.server.transcript import Transcript
 from sse_proxy.server.upstream import UpstreamAddress
@@ -43,12 +45,11 @@ _DRAIN_GRACE_S = 1.0  # for the last bytes of streams that were ended by the shu
 class _Place:
     """One upstream of the running configuration: its routes, its client for plain requests, its address."""
 
-    def __init__(self, proxy: Proxy, upstream: Upstream, config: Config) -> None:
+    def __init__(self, proxy: Proxy, upstream: Upstream, address: UpstreamAddress, config: Config) -> None:
         self.upstream = upstream
-        self.address = UpstreamAddress.from_config(upstream)
-        self._undeclared = StreamRoute(upstream, self.address, None)
+        self._undeclared = StreamRoute(upstream, address, None)
         self._routes = {
-            id(route): StreamRoute(upstream, self.address, route)
+            id(route): StreamRoute(upstream, address, route)
             for route in upstream.routes
             if route.stream is not None
         }
@@ -130,6 +131,7 @@ class Proxy:
         )
         self.metrics.watch_active(lambda: self.services.admission.active)
         self._places: dict[str, _Place] = {}
+        self._transcripts: dict[Path, Transcript] = {}  # a stream writes to that of its own configuration
         self._install(config)
 
     # What the admin listener asks ----------------------------------------------------------------------------------
@@ -229,10 +231,10 @@ class Proxy:
         Raises:
             OSError: a file it names cannot be read or written; nothing has changed.
         """
-        places = {upstream.name: _Place(self, upstream, config) for upstream in config.upstreams}
-        transcript = Transcript(config.transcript) if config.transcript is not None else None
-        if transcript is not None:
-            transcript.check()
+        transcript = self._transcript(config)
+        addresses = {upstream.name: UpstreamAddress.from_config(upstream) for upstream in config.upstreams}
+        # Nothing fails from here on: what is opened now has an owner.
+        places = {each.name: _Place(self, each, addresses[each.name], config) for each in config.upstreams}
         for upstream in config.upstreams:
             names = [route.path for route in upstream.routes if route.stream is not None]
             self.metrics.declare(upstream.name, [*names, UNDECLARED])
@@ -246,6 +248,18 @@ class Proxy:
         services.admission.resize(config.max_streams)
         self.registry.capture = config.capture
         return before
+
+    def _transcript(self, config: Config) -> Transcript | None:
+        """Return the transcript of a configuration; the one that is open where its file is the same.
+
+        Raises:
+            OSError: it cannot be written.
+        """
+        if config.transcript is None:
+            return None
+        transcript = self._transcripts.get(config.transcript) or Transcript(config.transcript)
+        transcript.check()
+        return self._transcripts.setdefault(config.transcript, transcript)
 
     async def reload(self, config: Config) -> None:
         """Serve by another configuration from the next request on; running ones keep theirs.
@@ -273,8 +287,8 @@ class Proxy:
         for place in self._places.values():
             with contextlib.suppress(Exception):
                 await place.plain.close()
-        if self.services.transcript is not None:
-            await self.services.transcript.close()
+        for transcript in self._transcripts.values():
+            await transcript.close()
 
 
 def _told(fields: dict[str, Any]) -> str:

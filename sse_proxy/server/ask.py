@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
+from contextlib import aclosing
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from sse_proxy.server.downstream import has_left
 from sse_proxy.server.exact import BodyFault
 from sse_proxy.server.headers import (
     Headers,
@@ -18,11 +22,14 @@ from sse_proxy.server.headers import (
 from sse_proxy.server.history import SCRUB_LIMIT, scrub_history
 from sse_proxy.server.passthrough import RequestBody, content_length, expects_continue_of
 from sse_proxy.server.problem import RequestRefused
-from sse_proxy.server.stream import Services, StreamRoute, StreamRun
+from sse_proxy.server.services import Services, StreamRoute
+from sse_proxy.server.stream import StreamRun
 from sse_proxy.server.target import request_host, split_target, upstream_target
-from sse_proxy.server.upstream import connect
+from sse_proxy.server.upstream import UpstreamExchange, connect
 
 __all__ = ["Ask"]
+
+_LOOK_S = 0.5  # between two looks for a client that cannot be heard
 
 
 class Ask:
@@ -38,21 +45,21 @@ class Ask:
         self._services = services
         settings = route.settings
         _, target = split_target(request)
-        twin = settings.source == "json"
+        twin = route.twin
         if twin:
-            query = target.partition("?")
-            target = settings.json.path + query[1] + query[2]
-        self._target = upstream_target(target, route.upstream)
+            # The twin's path is the upstream's own, so no prefix is taken off it.
+            _, mark, query = target.partition("?")
+            self._target = urlsplit(route.upstream.url).path + settings.json.path + mark + query
+        else:
+            self._target = upstream_target(target, route.upstream)
         raw = request.raw_headers
         waits = expects_continue_of(request)
         self._body = RequestBody(request, services.body_timeout, waits) if request.body_exists else None
         self._chunked = self._body is not None and bool(header_values(raw, "transfer-encoding"))
         self._length = None if self._chunked else content_length(raw)
         host = request_host(request)
-        headers = [pair for pair in end_to_end(raw) if not self._ours(pair[0].lower(), twin=twin)]
-        if route.observe:
-            headers = [pair for pair in end_to_end(raw) if pair[0].lower() not in ("host", "expect")]
-        else:
+        headers = [pair for pair in end_to_end(raw) if not self._ours(pair[0].lower())]
+        if not route.observe:
             # A stream cannot be repaired under a content coding.
             headers.append(("Accept-Encoding", "identity"))
             if twin:
@@ -67,9 +74,11 @@ class Ask:
             trusted_proxies=services.trusted_proxies,
         )
 
-    @staticmethod
-    def _ours(name: str, *, twin: bool) -> bool:
-        return name in ("host", "expect", "accept-encoding") or (twin and name == "accept")
+    def _ours(self, name: str) -> bool:
+        """Whether a header of the client is replaced by one of ours."""
+        if name == "accept-encoding":
+            return not self._route.observe
+        return name in ("host", "expect") or (self._route.twin and name == "accept")
 
     async def __call__(self, run: StreamRun) -> None:
         """Connect, and send the request.
@@ -88,35 +97,57 @@ class Ask:
         if self._body is None:
             exchange.send_head(self._request.method, self._target, self._framed(self._length), chunked=False)
             return
+        run.client_sends(True)
         try:
-            pieces = self._body.pieces()
-            first, whole = await self._first(pieces, run)
-            if whole:
-                if self._route.settings.scrub_history and not self._route.observe and self._is_json():
-                    first = scrub_history(first)
-                exchange.send_head(self._request.method, self._target, self._framed(len(first)), chunked=False)
-                exchange.write(first)
-                return
-            exchange.send_head(self._request.method, self._target, self._framed(self._length), chunked=self._chunked)
-            exchange.write(first)
-            async for piece in pieces:
-                await exchange.drain()
-                exchange.write(piece)
-                run.upload_moved()
-            exchange.write_eof()
+            async with aclosing(self._body.pieces()) as pieces:
+                await self._send(exchange, pieces, run)
         except BodyFault as fault:
             raise RequestRefused(fault.status, fault.detail, close=True) from fault
+        finally:
+            run.client_sends(False)
+
+    async def _send(self, exchange: UpstreamExchange, pieces: AsyncIterator[bytes], run: StreamRun) -> None:
+        first, whole = await self._first(pieces, run)
+        if whole:
+            if self._route.settings.scrub_history and not self._route.observe and self._is_json():
+                first = scrub_history(first)
+            exchange.send_head(self._request.method, self._target, self._framed(len(first)), chunked=False)
+            exchange.write(first)
+            return
+        exchange.send_head(self._request.method, self._target, self._framed(self._length), chunked=self._chunked)
+        exchange.write(first)
+        async for piece in pieces:
+            run.client_sends(False)
+            await self._room(exchange)
+            exchange.write(piece)
+            run.client_sends(True)
+        exchange.write_eof()
+
+    async def _room(self, exchange: UpstreamExchange) -> None:
+        """Wait until the upstream takes more.
+
+        Nothing is read from the client meanwhile, so the loop does not see it leave: that has to be looked for.
+        """
+        while True:
+            try:
+                async with asyncio.timeout(_LOOK_S):
+                    await exchange.drain()
+                return
+            except TimeoutError:
+                transport = self._request.transport
+                if transport is not None and has_left(transport):
+                    transport.abort()  # which ends this request
 
     async def _first(self, pieces: AsyncIterator[bytes], run: StreamRun) -> tuple[bytes, bool]:
         """Read the body up to a limit where it is wanted whole; return it, and whether that was all."""
-        if not (self._route.settings.scrub_history or self._services.transcript is not None):
+        scrub = self._route.settings.scrub_history and not self._route.observe
+        if not (scrub or self._services.transcript is not None):
             return b"", False
         if self._length is not None and self._length > SCRUB_LIMIT:
             return b"", False
         held = bytearray()
         async for piece in pieces:
             held += piece
-            run.upload_moved()
             if len(held) > SCRUB_LIMIT:
                 return bytes(held), False
         run.request_body = bytes(held)

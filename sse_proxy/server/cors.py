@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Literal
 
 from sse_proxy.server.headers import Headers
@@ -13,7 +13,7 @@ __all__ = ["CorsMemory", "cors_headers"]
 _ORIGINS = 256  # remembered a route; a client may send any Origin it likes
 
 
-def cors_headers(headers: Iterable[tuple[str, str]]) -> Headers:
+def cors_headers(headers: Sequence[tuple[str, str]]) -> Headers:
     """Return the CORS headers among an upstream's (Fetch standard, 3.3.3), and a Vary that names Origin."""
     kept = [pair for pair in headers if pair[0].lower().startswith("access-control-")]
     vary = [value for name, value in headers if name.lower() == "vary" and "origin" in value.lower()]
@@ -31,11 +31,18 @@ class CorsMemory:
         self._setting = setting
         self._known: OrderedDict[str, Headers] = OrderedDict()
 
-    def learn(self, origin: str, headers: Iterable[tuple[str, str]]) -> None:
-        """Remember what the upstream answered to a page of `origin`."""
+    def learn(self, origin: str, status: int, headers: Sequence[tuple[str, str]]) -> None:
+        """Remember what the upstream answered to a page of `origin`.
+
+        A 5xx without CORS headers says nothing: many hosts lose them on the way through their error page, and just
+        then ours is the answer that the page has to be able to read.
+        """
         if self._setting != "upstream" or not origin:
             return
-        self._known[origin] = cors_headers(list(headers))
+        found = cors_headers(headers)
+        if not found and status >= 500:
+            return
+        self._known[origin] = found
         self._known.move_to_end(origin)
         if len(self._known) > _ORIGINS:
             self._known.popitem(last=False)

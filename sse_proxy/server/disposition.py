@@ -83,10 +83,17 @@ def stream_headers(kept: Headers) -> Headers:
 
 
 class Inflate(Protocol):
-    """Undo one content coding, as its bytes arrive."""
+    """Undo one content coding, as its bytes arrive.
 
-    def decompress(self, data: bytes, /) -> bytes:
-        """Return what `data` completes.
+    Attributes:
+        eof: the coding's own end was reached: nothing is missing.
+    """
+
+    @property
+    def eof(self) -> bool: ...
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
+        """Return what `data` completes; with `max_length`, that many bytes at most, the rest lost.
 
         Raises:
             zlib.error: the bytes are not of that coding.
@@ -94,8 +101,52 @@ class Inflate(Protocol):
         ...
 
 
+class _Gunzip:
+    """gzip, that may come as several members one behind the other (RFC 1952 2.2)."""
+
+    def __init__(self) -> None:
+        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+
+    @property
+    def eof(self) -> bool:
+        return self._member.eof
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
+        out = self._member.decompress(data, max_length)
+        while self._member.eof and (rest := self._member.unused_data.lstrip(b"\0")):  # padding is allowed (gzip(1))
+            self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+            if max_length and len(out) >= max_length:
+                break
+            out += self._member.decompress(rest, max_length - len(out) if max_length else 0)
+        return out
+
+
+class _Deflate:
+    """deflate: the zlib format (RFC 9110 8.4.1.2), or the bare one that some servers send."""
+
+    def __init__(self) -> None:
+        self._decoder = zlib.decompressobj()
+        self._first = b""
+        self._begun = False
+
+    @property
+    def eof(self) -> bool:
+        return self._decoder.eof
+
+    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
+        if not self._begun:
+            self._first += data
+            if len(self._first) < 2:
+                return b""
+            data, self._begun = self._first, True
+            # RFC 1950 2.2: the compression method, and a check over both bytes.
+            if data[0] & 0x0F != 8 or int.from_bytes(data[:2], "big") % 31:
+                self._decoder = zlib.decompressobj(-zlib.MAX_WBITS)
+        return self._decoder.decompress(data, max_length)
+
+
 def inflate_for(head: ResponseHead) -> tuple[bool, Inflate | None]:
-    """Return whether a stream's content coding can be read, and what undoes it; None where there is none.
+    """Return whether a body's content coding can be read, and what undoes it; None where there is none.
 
     Identity was asked for; a host that compresses all the same mostly uses gzip.
     """
@@ -103,7 +154,7 @@ def inflate_for(head: ResponseHead) -> tuple[bool, Inflate | None]:
     if not codings:
         return True, None
     if codings in (["gzip"], ["x-gzip"]):
-        return True, zlib.decompressobj(zlib.MAX_WBITS | 16)
+        return True, _Gunzip()
     if codings == ["deflate"]:
-        return True, zlib.decompressobj()
+        return True, _Deflate()
     return False, None

@@ -6,6 +6,8 @@ slowly the writer says so (`paused`), and whoever feeds it pauses the upstream.
 
 from __future__ import annotations
 
+import asyncio
+import select
 from collections.abc import Callable
 
 from aiohttp import web
@@ -13,7 +15,22 @@ from aiohttp import web
 from sse_proxy.server.exact import ExactResponse, HeadWriter
 from sse_proxy.server.http import FrontConnection
 
-__all__ = ["StreamWriter"]
+__all__ = ["StreamWriter", "has_left"]
+
+_FLUSH_S = 5.0
+
+
+def has_left(transport: asyncio.BaseTransport) -> bool:
+    """Tell whether the peer has closed at least its side, while nothing is read from it; False where that is not told.
+
+    The kernel knows of a FIN even when data stand before it.
+    """
+    sock = transport.get_extra_info("socket")
+    if sock is None or sock.fileno() < 0 or not hasattr(select, "POLLRDHUP"):
+        return False
+    poll = select.poll()
+    poll.register(sock.fileno(), select.POLLRDHUP)
+    return bool(poll.poll(0))
 
 
 class StreamWriter:
@@ -35,7 +52,6 @@ class StreamWriter:
         self._response: ExactResponse | None = None
         self._waiting: list[bytes] = []
         self._chunked = False
-        self.bytes_out = 0
 
     @property
     def started(self) -> bool:
@@ -46,6 +62,12 @@ class StreamWriter:
     def paused(self) -> bool:
         """Whether the client takes less than is written."""
         return self._protocol.writing_paused
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes wait for the client."""
+        transport = self._protocol.transport
+        return 0 if transport is None else transport.get_write_buffer_size()
 
     @property
     def gone(self) -> bool:
@@ -79,7 +101,6 @@ class StreamWriter:
         """Write `data` now, or keep it for the head to come. To a client that has left nothing is written."""
         if not data:
             return
-        self.bytes_out += len(data)
         if self._response is None:
             self._waiting.append(data)
             return
@@ -90,14 +111,24 @@ class StreamWriter:
     async def end(self) -> web.StreamResponse:
         """End the response properly: with its final chunk, or as its length says."""
         assert self._response is not None
-        self._protocol.on_writable = None
         if not self.gone:
             await self._response.write_eof()
+        self._protocol.on_writable = None
         return self._response
 
     def abandon(self) -> web.StreamResponse:
         """End the connection: the answer cannot be completed and must not look complete."""
         assert self._response is not None
         self._protocol.on_writable = None
+        transport = self._protocol.transport
         self._response.abandon(self._request)
+        if transport is not None and self.unsent:
+            # It closes when what was written is taken. A client that takes nothing must not keep it for ever.
+            asyncio.get_running_loop().call_later(_FLUSH_S, transport.abort)
         return self._response
+
+    def drop(self) -> None:
+        """Cut the connection to a client that takes nothing; what waits for it is lost."""
+        transport = self._protocol.transport
+        if transport is not None:
+            transport.abort()

@@ -1,4 +1,4 @@
-"""History guard (`scrub_history`): a failure that a page stored as an answer does not go back to the host as context."""
+"""History guard (`scrub_history`): a failure that a page stored as an answer is not sent back to the host."""
 
 from __future__ import annotations
 

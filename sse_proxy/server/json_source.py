@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from sse_proxy.config import JsonSource
 from sse_proxy.core.head import host_message
 from sse_proxy.errors import FailureCode
 
 __all__ = ["TwinAnswer", "TwinFailure", "read_twin"]
+
+
+_INDEX = re.compile(r"0|[1-9][0-9]{0,8}")  # RFC 6901 section 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +48,7 @@ def read_twin(body: bytes, settings: JsonSource) -> TwinAnswer | TwinFailure:
     """Read the twin's reply (status 200)."""
     detail = body[:2048].decode("utf-8", "replace")
     try:
-        reply: Any = json.loads(body)
+        reply: Any = json.loads(body, parse_constant=_refuse)
     except (ValueError, RecursionError):
         return TwinFailure(FailureCode.UPSTREAM_NOT_EVENT_STREAM, "", detail)
     if isinstance(reply, dict) and (message := host_message(reply)) is not None:
@@ -61,13 +65,17 @@ def read_twin(body: bytes, settings: JsonSource) -> TwinAnswer | TwinFailure:
     return TwinAnswer(json.dumps(meta, ensure_ascii=False, separators=(",", ":")) if meta else "", answer)
 
 
+def _refuse(constant: str) -> NoReturn:
+    raise ValueError(f"{constant} is not JSON")
+
+
 def _at(value: Any, pointer: str) -> Any:
     """Return what a JSON pointer (RFC 6901) names; None where there is nothing."""
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")
         if isinstance(value, Mapping):
             value = value.get(token)
-        elif isinstance(value, list) and token.isascii() and token.isdigit() and int(token) < len(value):
+        elif isinstance(value, list) and _INDEX.fullmatch(token) and int(token) < len(value):
             value = value[int(token)]
         else:
             return None

@@ -11,7 +11,7 @@ import errno
 import logging
 import re
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -306,7 +306,7 @@ class RequestBody:
     def complete(self) -> bool:
         return self._request.content.is_eof()
 
-    async def pieces(self) -> AsyncIterator[bytes]:
+    async def pieces(self) -> AsyncGenerator[bytes, None]:
         """Yield the body as it comes.
 
         Raises:

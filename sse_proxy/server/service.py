@@ -17,6 +17,8 @@ __all__ = ["Service", "run_loop"]
 
 T = TypeVar("T")
 
+_LEAST_S = 1.0  # for the answers that are nearly through when the time is up
+
 
 class Service:
     """A `Proxy` with its two listeners.
@@ -41,8 +43,8 @@ class Service:
         """
         config = self._config
         front = FrontServer(self.proxy.handle, max_header=config.max_header, head_timeout=config.head_timeout)
-        tls = server_context(config.tls.cert, config.tls.key) if config.tls is not None else None
         try:
+            tls = server_context(config.tls.cert, config.tls.key) if config.tls is not None else None
             self.site = await serve(front, config.listen, tls=tls)
             if config.admin is not None:
                 await self._start_admin(config.admin)
@@ -65,10 +67,16 @@ class Service:
             self.admin_port = addresses[0][1]
 
     async def stop(self, drain_timeout: float) -> None:
-        """Drain, then close. Plain requests are answered, and `/readyz` says 503, until all streams are over."""
+        """Drain, then close. Plain requests are answered, and `/readyz` says 503, until all streams are over.
+
+        Args:
+            drain_timeout: seconds that running streams and requests may go on.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + drain_timeout
         await self.proxy.drain(drain_timeout)
         if self.site is not None:
-            await self.site.stop(min(1.0, drain_timeout))
+            await self.site.stop(max(deadline - loop.time(), min(_LEAST_S, drain_timeout)))
         await self.proxy.close()
         if self._admin is not None:
             await self._admin.cleanup()

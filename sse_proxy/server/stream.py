@@ -1,8 +1,8 @@
 """One event-stream request, start to end.
 
 The upstream pushes its head, bytes and end into a `StreamRun`; that feeds the pipeline and writes what comes out, one
-write for each read. One task sends the request; no task, queue or timer belongs to an event. All clocks are looked at
-when the shared wheel comes round.
+write for each read. One task sends the request; no task, queue or timer belongs to an event. What a body that is not a
+stream means is judged in `server.held`, when something is due in `server.clocks`.
 """
 
 from __future__ import annotations
@@ -10,114 +10,85 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import zlib
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
 from email.utils import formatdate
-from ipaddress import IPv4Network, IPv6Network
-from typing import Protocol
+from functools import partial
 
 from aiohttp import web
 
-from sse_proxy.config import Route, StreamSettings, Upstream
-from sse_proxy.core.control import json_object, json_prefix
-from sse_proxy.core.head import host_message
-from sse_proxy.core.keepalive import KeepAlive
 from sse_proxy.core.ledger import Outcome
-from sse_proxy.core.options import Payload, Reader, Split
+from sse_proxy.core.options import Payload
 from sse_proxy.core.pipeline import Pipeline
 from sse_proxy.errors import AdmissionRefused, FailureCode, UpstreamBadResponse, UpstreamError
-from sse_proxy.metrics import UNDECLARED, Metrics
-from sse_proxy.server.admission import Admission
-from sse_proxy.server.cors import CorsMemory
+from sse_proxy.server import held
+from sse_proxy.server.clocks import StreamClocks
 from sse_proxy.server.disposition import Disposition, Inflate, disposition, inflate_for, media_type, stream_headers
 from sse_proxy.server.downstream import StreamWriter
 from sse_proxy.server.exact import BadHead, ExactResponse
 from sse_proxy.server.headers import Headers, end_to_end, peer_address
-from sse_proxy.server.json_source import TwinAnswer, read_twin
+from sse_proxy.server.held import Failed, HeldBody, PassOn
 from sse_proxy.server.problem import RequestRefused, upstream_problem
-from sse_proxy.server.registry import Recorder, StreamEntry, StreamRegistry, StreamState
+from sse_proxy.server.registry import Recorder, StreamEntry, StreamState
+from sse_proxy.server.services import Services, Source, StreamRoute
 from sse_proxy.server.transcript import Transcript
-from sse_proxy.server.upstream import ResponseHead, UpstreamAddress
-from sse_proxy.server.wheel import TimerWheel
+from sse_proxy.server.upstream import ResponseHead
 
-__all__ = ["Services", "Source", "StreamRoute", "StreamRun", "refuse_stream"]
+__all__ = ["StreamRun", "refuse_stream"]
 
 logger = logging.getLogger(__name__)
 
-_COLLECT_BYTES = 64 * 1024  # of a failure's body: enough for its message, and for the log
-_COLLECT_S = 1.0
-_JSON_BYTES = 1024 * 1024  # of a 200 JSON that may hold an error
 _DRAIN_BYTES = 64 * 1024
 _DRAIN_S = 1.0
-_FIELDS = (b"data:", b"event:", b"id:", b"retry:")
-
-
-@dataclass(eq=False)
-class Services:
-    """What all streams of a proxy share."""
-
-    wheel: TimerWheel
-    metrics: Metrics
-    registry: StreamRegistry
-    admission: Admission
-    transcript: Transcript | None = None
-    trusted_proxies: tuple[IPv4Network | IPv6Network, ...] = ()
-    max_header: int = 64 * 1024
-    body_timeout: float | None = 60.0
-    account: Callable[[StreamRun], None] = lambda run: None  # hears of each stream that is over
-    runs: set[StreamRun] = field(default_factory=set)  # all that have not ended, those being drained among them
-
-
-class StreamRoute:
-    """A declared route, or the undeclared streams, of one upstream: what does not change from request to request."""
-
-    def __init__(self, upstream: Upstream, address: UpstreamAddress, route: Route | None) -> None:
-        self.upstream = upstream
-        self.address = address
-        self.name = UNDECLARED if route is None else route.path
-        settings = upstream.undeclared if route is None else route.stream
-        assert settings is not None
-        self.settings: StreamSettings = settings
-        self.observe = upstream.mode == "observe"
-        self.cors = CorsMemory(settings.cors)
-
-
-class Source(Protocol):
-    """Where a stream's bytes come from, once it is open: an exchange of our own, or aiohttp's response."""
-
-    def pause_reading(self) -> None:
-        """Let nothing more come."""
-
-    def resume_reading(self) -> None:
-        """Go on."""
-
-    def close(self) -> None:
-        """Break off at once; nothing more comes."""
 
 
 class StreamRun:
     """One stream, from the request to its last byte; a sink of the upstream and an entry of the wheel.
 
-    Args:
-        ask: opens the upstream and sends it the request; its faults are `UpstreamError` and `RequestRefused`.
+    Attributes:
+        request_body: kept for the transcript, where it is small.
+        status: of the response; 0 while there is none.
     """
 
     wheel_slot: int | None = None
 
     def __init__(self, request: web.BaseRequest, route: StreamRoute, services: Services, request_id: str) -> None:
         settings = route.settings
-        self.request = self._request = request
-        self.route = self._route = route
+        self.request = request
+        self.route = route
+        self.request_id = request_id
+        self.request_body: bytes | None = None
+        self.status = 0
         self._settings = settings
         self._services = services
-        self.request_id = self._request_id = request_id
         self._origin = request.headers.get("Origin", "")
         self._now = services.wheel.time
-        self._started = now = self._now()
-        options = settings.options(request_id=request_id, method=request.method)
-        keep = services.transcript is not None
-        self.pipeline = Pipeline(options, started_at=now, keep_answer=keep)
+        self._clocks = StreamClocks(settings, self._now())
+        self._writer = StreamWriter(request, self._writable)
+        self.pipeline = Pipeline(
+            settings.options(request_id=request_id, method=request.method),
+            started_at=self._clocks.started,
+            keep_answer=services.transcript is not None,
+        )
+        self._source: Source | None = None
+        # What is told to the client, once it is known
+        self._response: ExactResponse | None = None
+        self._raise: Exception | None = None  # answered by the front, in place of a response
+        self._turn = asyncio.Event()  # a head, the end or an exception waits for `run()`
+        self._over = False  # nothing more is written but the end
+        self._abandoned = False  # the connection ends in place of the response
+        self._answered = self._returned = self._settled = False
+        # What the upstream's body is
+        self._passing = False  # not repaired: passed on as it comes
+        self._watching = False  # `mode: observe`: passed on, and the pipeline tells what it would have made of it
+        self._held: HeldBody | None = None
+        self._inflate: Inflate | None = None
+        self._progress = 0
+        self._heard = False  # its head is there
+        self._ended = False  # the upstream has ended
+        self._drain_until = math.inf
+        self._drained = 0
         self.entry: StreamEntry = services.registry.register(
             self.pipeline.ledger,
             request_id=request_id,
@@ -127,76 +98,56 @@ class StreamRun:
             method=request.method,
         )
         self._recorder: Recorder | None = services.registry.tap(self.entry)
-        self._writer = StreamWriter(request, self._writable)
-        self._source: Source | None = None
-        self._task: asyncio.Task[None] | None = None
-        self.request_body: bytes | None = None  # kept for the transcript, where it is small
-        # What is told to the client, once it is known
-        self._response: ExactResponse | None = None
-        self._raise: Exception | None = None  # answered by the front, in place of a response
-        self._turn = asyncio.Event()  # a head, the end or an exception waits for `run()`
-        self._over = False  # nothing more is written
-        self._abandoned = False
-        self._settled = False
-        self.status = 0  # of the response; 0 while there is none
-        # What the upstream's body is
-        self._passing = False  # not repaired: passed on as it comes
-        self._collecting: bytearray | None = None
-        self._collect_limit = 0
-        self._judge: Callable[[], None] | None = None
-        self._inflate: Inflate | None = None
-        self._head: ResponseHead | None = None
-        self._ended = False  # the upstream has ended
-        # Clocks
-        self._keepalive = KeepAlive(settings.keepalive, now)
-        self._last_byte = self._last_event = now
-        self._events_seen = 0
-        self._paused_at: float | None = None
-        self._collect_until: float | None = None
-        self._drain_until: float | None = None
-        self._drained = 0
 
     @property
     def expects_text(self) -> bool:
         """Whether a complete stream without any text is worth a warning."""
-        return self._settings.payload is Payload.TEXT and not self._route.observe
+        return self._settings.payload is Payload.TEXT and not self.route.observe
 
     # The request's own coroutine -----------------------------------------------------------------------------------
 
     async def run(self, ask: Callable[[StreamRun], Awaitable[None]]) -> web.StreamResponse:
         """Answer the request.
 
+        Args:
+            ask: opens the upstream and sends it the request; its faults are `UpstreamError` and `RequestRefused`.
+
         Raises:
             RequestRefused: the request itself is at fault, and nothing was answered yet.
+            UpstreamBadResponse: the upstream's head cannot be written; nothing was answered yet.
         """
         self._services.runs.add(self)
-        loop = asyncio.get_running_loop()
-        self._task = loop.create_task(self._asking(ask))
-        self._services.wheel.schedule(self, self._next_due())
+        asking = asyncio.get_running_loop().create_task(self._asking(ask))
+        self._reschedule()
         try:
             await self._turn.wait()
             if self._raise is not None:
                 raise self._raise
-            assert self._response is not None
-            try:
-                await self._writer.start(self._response)
-            except BadHead as error:
-                raise UpstreamBadResponse(str(error)) from error
-            if self._writer.paused:
-                self._pause()
+            await self._start()
             while not self._over:
                 self._turn.clear()
                 await self._turn.wait()
-            return self._writer.abandon() if self._abandoned else await self._writer.end()
+            if self._abandoned:
+                return self._writer.abandon()
+            self._watch_reader()
+            response = await self._writer.end()
+            self._answered = True
+            return response
         except asyncio.CancelledError:
             self._client_gone()
             raise
+        except ConnectionError:  # it went a moment ago, and this was not cancelled yet
+            self._client_gone()
+            return self._writer.abandon()
         finally:
-            await self._stop_asking()
+            self._returned = True
+            asking.cancel()
             if not self._over:
                 self._end(None)
-            if self._drain_until is None:
+            if self._drain_until == math.inf:
                 self._settle()
+            if not asking.done():
+                await asyncio.wait([asking])
 
     async def _asking(self, ask: Callable[[StreamRun], Awaitable[None]]) -> None:
         try:
@@ -208,45 +159,74 @@ class StreamRun:
         except Exception as error:
             self._fault(error)
 
-    async def _stop_asking(self) -> None:
-        task = self._task
-        if task is not None and not task.done():
-            task.cancel()
-            await asyncio.wait([task])
+    async def _start(self) -> None:
+        """Let our head go.
 
-    def _refuse(self, error: Exception) -> None:
-        """Let the front answer for an exception; or, when our head is out, end the connection."""
+        Raises:
+            ConnectionError: the client is gone.
+            UpstreamBadResponse: the upstream's head cannot be written.
+        """
+        response = self._response
+        assert response is not None
+        if self.request.body_exists and not self.request.content.is_eof():
+            response.force_close()  # an early answer: where the next request begins is not known
+        try:
+            await self._writer.start(response)
+        except BadHead as error:
+            ledger = self.pipeline.ledger
+            ledger.outcome, ledger.code, ledger.log_detail = None, FailureCode.UPSTREAM_BAD_RESPONSE, str(error)
+            self._over = False
+            self._end(Outcome.FAILED)
+            raise UpstreamBadResponse(str(error)) from error
+        self._watch_reader()
+
+    def _refuse(self, error: RequestRefused) -> None:
+        """The client did not deliver its request. The front answers; or, when our head is out, the connection ends."""
         if self._over:
             return
         if self._response is None:
             self._raise = error
+            self.status = error.status
         self._abandoned = True
-        self._end(Outcome.PASSED_ON)
+        self._end(Outcome.CLIENT_GONE)
+
+    # Called by whoever asks the upstream ---------------------------------------------------------------------------
 
     def opened(self, source: Source) -> None:
         """Take note of the open upstream; where the stream is over already, it is closed."""
-        if self._over and self._drain_until is None:
+        if self._over:
             source.close()
             return
         self._source = source
-        self._last_byte = self._now()
+        self._clocks.byte(self._now())
+        if self._clocks.paused:
+            source.pause_reading()
 
-    def upload_moved(self) -> None:
-        """The request's body moves: the upstream is not idle, it is being asked."""
-        self._last_byte = self._now()
+    def client_sends(self, sends: bool) -> None:
+        """Say whether it is the client's turn to send (more of) its request, or the upstream's to take it."""
+        self._clocks.client_sends = sends and not self._heard
+        self._clocks.byte(self._now())
+        if not sends:
+            self._reschedule()
 
     # The upstream's side -------------------------------------------------------------------------------------------
 
     def on_head(self, head: ResponseHead) -> None:
         """Take the upstream's head and decide what its body is."""
+        self._heard, self._clocks.client_sends = True, False
+        self._clocks.byte(self._now())
+        if self._over:
+            return
         try:
             self._take_head(head)
+            self._reschedule()
         except Exception as error:
             self._fault(error)
 
     def on_body(self, data: bytes) -> None:
         """Take the body bytes of one read."""
-        now = self._last_byte = self._now()
+        now = self._now()
+        self._clocks.byte(now)
         if self._over:
             self._drain(data)
             return
@@ -261,211 +241,169 @@ class StreamRun:
         """Take the upstream's end; None: complete, as far as its framing tells."""
         self._ended = True
         if self._over:
-            self._settle()
+            self._end_drain()
             return
         try:
             self._take_end(error)
+        except zlib.error as fault:
+            self._fail(FailureCode.UPSTREAM_TRUNCATED, detail=f"content coding: {fault}")
         except Exception as fault:
             self._fault(fault)
 
     def _take_head(self, head: ResponseHead) -> None:
-        self._last_byte = self._now()
-        self._head = head
-        if self._over:
-            return
-        self._route.cors.learn(self._origin, head.headers)
-        if self._route.observe:
-            self._pass_on(head)
-            return
-        twin = self._settings.source == "json"
+        self.entry.state = StreamState.STREAMING
+        self.route.cors.learn(self._origin, head.status, head.headers)
         kind = disposition(head, self._settings.dialect)
-        if twin and head.status == 200:
-            self._collect(self._deliver_twin, self._settings.max_event)
-        elif kind is Disposition.STREAM:
+        if self.route.observe:
             readable, self._inflate = inflate_for(head)
-            if not readable:
-                logger.warning(
-                    "stream %s: content coding %r cannot be read", self._request_id, head.get("content-encoding")
-                )
-            if readable:
-                self._begin_stream(head)
-            elif self._response is None:
-                self._pass_on(head)
-            else:
-                self._fail(FailureCode.UPSTREAM_NOT_EVENT_STREAM, detail="a content coding that cannot be read")
+            self._watching = readable and kind is Disposition.STREAM
+            self._pass_on(head)
+        elif self.route.twin and head.status == 200:
+            self._hold(head, partial(held.twin_of, settings=self._settings), self._settings.max_event)
+        elif kind is Disposition.STREAM:
+            self._take_stream(head)
         elif kind is Disposition.JSON:
-            self._collect(self._judge_json, _JSON_BYTES)
-        elif kind is Disposition.PASS_ON and self._response is None:
-            if head.status >= 400 and media_type(head) in ("", "text/event-stream"):
-                self._collect(self._pass_reframed, _COLLECT_BYTES, _COLLECT_S)
-            else:
-                self._pass_on(head)
+            self._hold(head, held.json_of, held.JSON_BYTES)
+        elif kind is not Disposition.PASS_ON or self._response is not None:
+            self._hold(head, held.failure_of, held.COLLECT_BYTES, held.COLLECT_S, for_the_log=True)
+        elif head.status >= 400 and media_type(head) in ("", "text/event-stream"):
+            judge = partial(held.refusal_of, settings=self._settings)
+            self._hold(head, judge, held.COLLECT_BYTES, held.COLLECT_S)
         else:
-            self._collect(self._fail_by_head, _COLLECT_BYTES, _COLLECT_S)
+            self._pass_on(head)
+
+    def _take_stream(self, head: ResponseHead) -> None:
+        readable, self._inflate = inflate_for(head)
+        if readable:
+            self._begin(head)
+            return
+        coding = head.get("content-encoding")
+        logger.warning("stream %s: content coding %.80r cannot be read", self.request_id, coding)
+        if self._response is None:
+            self._pass_on(head)
+        else:
+            self._fail(FailureCode.UPSTREAM_NOT_EVENT_STREAM, detail=f"content coding {coding!r}")
 
     def _take_body(self, data: bytes, now: float) -> None:
         if self._recorder is not None:
             self._recorder.raw.add(data)
-        if self._collecting is not None:
-            self._collecting += data
-            if len(self._collecting) >= self._collect_limit:
-                self._collected()
+        if self._held is not None:
+            self._held.data += data
+            if len(self._held.data) > self._held.limit:
+                self._judge(whole=False)
             return
         if self._passing:
             self._pass_bytes(data, now)
             return
-        if self._inflate is not None:
-            data = self._inflate.decompress(data)
-        out = self.pipeline.feed(data, now)
-        frames = self.pipeline.ledger.frames_in
-        if frames != self._events_seen:
-            self._events_seen = frames
-            self._last_event = now
+        out = self.pipeline.feed(self._plain(data), now)
+        ledger = self.pipeline.ledger
+        progress = ledger.frames_in + ledger.text_chars
+        if progress != self._progress:
+            self._progress = progress
+            self._clocks.event(now)
         if out:
             self._write(out, now)
         if self.pipeline.finished:
-            self._end(self.pipeline.ledger.outcome)
-        else:
-            self._rearm()
+            self._end(ledger.outcome)
+        elif (due := self.pipeline.wants_tick_at) is not None:
+            self._services.wheel.schedule(self, due)
 
     def _take_end(self, error: UpstreamError | None) -> None:
-        if error is not None and self._passing:
-            self._cut(error)
-        elif self._collecting is not None and (error is None or self._judge == self._fail_by_head):
-            self._collected()
+        now = self._now()
+        if self._held is not None and (error is None or self._held.for_the_log):
+            self._judge(whole=error is None)
+        elif error is not None and self._passing:
+            self._cut(error.code, str(error))
         elif error is not None:
             self._fail(error.code, detail=str(error))
         elif self._passing:
-            if self._route.observe:
-                self.pipeline.close(self._now())
+            self._watch(lambda: self.pipeline.close(now))
             self._end(Outcome.PASSED_ON)
-        elif self._inflate is not None and not getattr(self._inflate, "eof", True):
+        elif self._inflate is not None and not self._inflate.eof:
             self._fail(FailureCode.UPSTREAM_TRUNCATED, detail="the content coding ends early")
         else:
-            self._write(self.pipeline.close(self._now()), self._now())
+            self._write(self.pipeline.close(now), now)
             self._end(self.pipeline.ledger.outcome)
 
     # Bodies that are not a stream ----------------------------------------------------------------------------------
 
-    def _collect(self, judge: Callable[[], None], limit: int, within_s: float | None = None) -> None:
-        """Hold the body until its end, `limit` bytes, or `within_s` seconds; then judge it."""
-        self._collecting = bytearray()
-        self._judge = judge
-        self._collect_limit = limit
-        if within_s is not None:
-            self._collect_until = self._now() + within_s
-            self._services.wheel.schedule(self, self._collect_until)
+    def _hold(
+        self,
+        head: ResponseHead,
+        judge: Callable[[HeldBody, bool], held.Verdict],
+        limit: int,
+        within_s: float = math.inf,
+        *,
+        for_the_log: bool = False,
+    ) -> None:
+        self._held = HeldBody(head, judge, limit, self._now() + within_s, for_the_log)
 
-    def _collected(self) -> None:
-        judge, self._judge = self._judge, None
-        self._collect_until = None
-        assert judge is not None
-        judge()
-        self._collecting = None
-
-    def _body_text(self) -> str:
-        return bytes(self._collecting or b"").decode("utf-8", "replace")
-
-    def _fail_by_head(self) -> None:
-        """The head alone makes it a failure; the body is for the log, and may hold a message."""
-        head = self._head
-        assert head is not None
-        text = self._body_text()
-        value = json_prefix(text)
-        message = host_message(value) if value is not None else None
-        detail = f"{head.status} {media_type(head) or 'no type'}: {text[:2048]}"
-        if head.status == 200:
-            self._fail(FailureCode.UPSTREAM_NOT_EVENT_STREAM, detail=detail)
-        elif head.status == 204:
-            self._fail(FailureCode.UPSTREAM_EMPTY, detail=detail)
-        else:
-            retryable = None if head.status >= 500 else False
-            code = FailureCode.UPSTREAM_HTTP_ERROR
-            self._fail(code, status=head.status, retryable=retryable, message=message or "", detail=detail)
-
-    def _judge_json(self) -> None:
-        """A 200 JSON on a stream route: an error, or an answer that is none of our business."""
-        value = json_object(self._body_text()) if self._ended or len(self._collecting or b"") < _JSON_BYTES else None
-        message = host_message(value) if value is not None else None
-        if message is not None:
-            self._fail(FailureCode.UPSTREAM_ERROR, message=message, detail=self._body_text()[:2048])
-        elif self._response is not None:
-            self._fail(FailureCode.UPSTREAM_NOT_EVENT_STREAM, detail=self._body_text()[:2048])
-        else:
-            self._pass_collected()
-
-    def _deliver_twin(self) -> None:
-        """The JSON twin's reply: write the stream ourselves."""
-        raw = bytes(self._collecting or b"")
-        if not self._ended:
-            self._fail(FailureCode.EVENT_TOO_LARGE, detail=f"the twin's reply has over {len(raw)} bytes (max_event)")
-            return
-        assert self._head is not None
-        readable, inflate = inflate_for(self._head)
-        if not readable:
-            self._fail(FailureCode.UPSTREAM_BAD_RESPONSE, detail="a content coding that cannot be read")
-            return
-        reply = read_twin(inflate.decompress(raw) if inflate is not None else raw, self._settings.json)
-        if not isinstance(reply, TwinAnswer):
-            self._fail(reply.code, message=reply.message, detail=reply.detail)
-            return
+    def _judge(self, *, whole: bool) -> None:
+        """Do what the body that was held turns out to ask for."""
+        body, self._held = self._held, None
+        assert body is not None
         now = self._now()
-        self.pipeline.ledger.bytes_in = len(raw)
-        out = self.pipeline.deliver(reply.meta, reply.answer, now)
-        if self._response is None:
-            self._begin_stream(self._head)
-        self._write(out, now)
-        self._end(self.pipeline.ledger.outcome)
+        verdict = body.judge(body, whole)
+        if isinstance(verdict, PassOn) and self._response is None:
+            self._pass_on(body.head, verdict.headers)
+            self._pass_bytes(bytes(body.data) if verdict.body is None else verdict.body, now)
+            if whole:
+                self._end(Outcome.PASSED_ON)
+        elif isinstance(verdict, PassOn):  # our head has left while it was held
+            self._judge_failed(held.failure_of(body, whole))
+        elif isinstance(verdict, Failed):
+            self._judge_failed(verdict)
+        else:
+            self.pipeline.ledger.bytes_in += len(body.data)
+            out = self.pipeline.deliver(verdict.meta, verdict.answer, now)
+            self._begin(body.head)
+            self._write(out, now)
+            self._end(self.pipeline.ledger.outcome)
 
-    def _pass_on(self, head: ResponseHead) -> None:
+    def _judge_failed(self, verdict: held.Verdict) -> None:
+        assert isinstance(verdict, Failed)
+        self._fail(
+            verdict.code,
+            status=verdict.status,
+            retryable=verdict.retryable,
+            message=verdict.message,
+            detail=verdict.detail,
+        )
+
+    def _pass_on(self, head: ResponseHead, headers: Headers | None = None) -> None:
         """Answer with the upstream's own head; its body follows as it comes."""
         self._passing = True
-        length = head.get("content-length") if head.get("transfer-encoding") is None else None
-        headers = end_to_end(head.raw_headers, length=int(length) if length is not None and length.isdigit() else None)
+        if headers is None:
+            length = head.get("content-length") if head.get("transfer-encoding") is None else None
+            known = int(length) if length is not None and length.isascii() and length.isdigit() else None
+            headers = end_to_end(head.raw_headers, length=known)
         self._respond(ExactResponse(head.status, head.reason, headers, send_at_once=False))
-
-    def _pass_reframed(self) -> None:
-        """A refusal whose body is framed as an event, as the host does for an empty message: framed rightly."""
-        held = bytes(self._collecting or b"")
-        head = self._head
-        assert head is not None
-        if not self._ended or not held.startswith(_FIELDS):
-            self._pass_collected()
-            return
-        now = self._now()
-        reframing = replace(
-            self._settings.options(), payload=Payload.OPAQUE, split=Split.NONE, done=(), require_done=False
-        )
-        repair = Pipeline(replace(reframing, reader=Reader.STANDARD, own_events=False))
-        body = repair.feed(held, now) + repair.close(now)
-        kept = [pair for pair in end_to_end(head.raw_headers) if pair[0].lower() not in ("content-type", "etag")]
-        headers = [*kept, ("Content-Type", "text/event-stream; charset=utf-8"), ("Content-Length", str(len(body)))]
-        self._passing = True
-        self._respond(ExactResponse(head.status, head.reason, headers, send_at_once=False))
-        self._pass_bytes(body, now)
-        self._end(Outcome.PASSED_ON)
-
-    def _pass_collected(self) -> None:
-        held = bytes(self._collecting or b"")
-        assert self._head is not None
-        self._pass_on(self._head)
-        self._pass_bytes(held, self._now())
-        if self._ended:
-            self._end(Outcome.PASSED_ON)
 
     def _pass_bytes(self, data: bytes, now: float) -> None:
-        if self._route.observe:
-            if not self.pipeline.finished:
-                self.pipeline.feed(data, now)
+        if self._watching:
+            self._watch(lambda: self.pipeline.feed(self._plain(data), now))
         else:
             self.pipeline.ledger.bytes_in += len(data)
             self.pipeline.ledger.bytes_out += len(data)
         self._write(data, now)
 
-    def _cut(self, error: UpstreamError) -> None:
+    def _plain(self, data: bytes) -> bytes:
+        return data if self._inflate is None else self._inflate.decompress(data)
+
+    def _watch(self, step: Callable[[], object]) -> None:
+        """`mode: observe`: let the pipeline see what passes. Nothing of it may touch the stream, a fault neither."""
+        if not self._watching:
+            return
+        try:
+            step()
+        except Exception as error:
+            self._watching = False
+            logger.error("stream %s cannot be observed further: %s: %s", self.request_id, type(error).__name__, error)
+
+    def _cut(self, code: FailureCode, detail: str) -> None:
         """An answer that is passed on was broken off: the client must see that."""
-        self.pipeline.ledger.log_detail = str(error)
-        self.pipeline.ledger.code = error.code
+        ledger = self.pipeline.ledger
+        ledger.code, ledger.log_detail = code, detail
         self._abandoned = True
         self._end(Outcome.FAILED)
 
@@ -476,50 +414,49 @@ class StreamRun:
         self.status = response.status
         self._turn.set()
 
-    def _begin_stream(self, head: ResponseHead | None, *, status: int = 200, extra: Headers | None = None) -> None:
+    def _begin(self, head: ResponseHead | None, *, status: int = 200, extra: Headers | None = None) -> None:
         """Let our head go, with a first comment: a page that waits for it must not wait for the answer."""
         if self._response is not None:
             return
         if head is None:
-            kept = [("Date", formatdate(usegmt=True)), *self._route.cors.own(self._origin), *(extra or [])]
+            kept = [("Date", formatdate(usegmt=True)), *self.route.cors.own(self._origin), *(extra or [])]
         else:
-            kept = self._route.cors.of_stream(self._origin, end_to_end(head.raw_headers))
+            kept = self.route.cors.of_stream(self._origin, end_to_end(head.raw_headers))
         self._respond(ExactResponse(status, None, stream_headers(kept), send_at_once=False))
         if self._settings.keepalive is not None and status == 200:
             self._write(self.pipeline.comment(), self._now())
+        self._reschedule()
 
     def _write(self, data: bytes, now: float) -> None:
         if not data:
             return
-        self._keepalive.wrote(now)
+        self._clocks.keepalive.wrote(now)
         if self._recorder is not None:
             self._recorder.repaired.add(data)
-        if self.entry.state is StreamState.WAITING:
-            self.entry.state = StreamState.STREAMING
         self._writer.write(data)
-        if self._writer.started and self._writer.paused:
-            self._pause()
+        if self._clocks.paused:
+            self._clocks.wrote_more(len(data))
+        elif self._writer.started:
+            self._watch_reader()
 
-    def _pause(self) -> None:
-        """The client is slow: so is the upstream, from here on."""
-        if self._paused_at is not None:
+    def _watch_reader(self) -> None:
+        """Where the client is slow, so is the upstream from here on."""
+        if not self._writer.paused or self._clocks.paused:
             return
-        self._paused_at = self._now()
+        self._clocks.pause(self._now(), self._writer.unsent)
         self.entry.state = StreamState.PAUSED
-        if self._source is not None and not self._ended:
+        if self._source is not None and not self._ended and not self._over:
             self._source.pause_reading()
-        if self._settings.write_timeout is not None:
-            self._services.wheel.schedule(self, self._paused_at + self._settings.write_timeout)
+        self._reschedule()
 
     def _writable(self) -> None:
-        if self._paused_at is None:
+        if not self._clocks.paused:
             return
-        self._paused_at = None
+        self._clocks.resume(self._now())
         self.entry.state = StreamState.STREAMING
-        # What the upstream did not send meanwhile was not its fault.
-        self._last_byte = self._last_event = self._now()
         if self._source is not None and not self._ended:
             self._source.resume_reading()
+        self._reschedule()
 
     def _fail(
         self,
@@ -533,54 +470,67 @@ class StreamRun:
         """End the stream with an error event, as the settings have it."""
         if self._over:
             return
-        now = self._now()
-        if self._route.observe:
+        if self.route.observe:
             self._fail_observed(code, detail)
             return
+        now = self._now()
         out = self.pipeline.fail(code, status=status, retryable=retryable, message=message, detail=detail, now=now)
-        if self._response is None:
-            own = code.http_status if status is None else status
-            unavailable = code in (FailureCode.OVERLOADED, FailureCode.PROXY_DRAINING)
-            by_status = self._settings.errors == "status" or unavailable
-            extra = [("Retry-After", "5")] if unavailable else []
-            self._begin_stream(None, status=own if by_status else 200, extra=extra)
+        self._write_failure(out, code, status, now)
+
+    def _write_failure(self, out: bytes, code: FailureCode, status: int | None, now: float) -> None:
+        unavailable = code in (FailureCode.OVERLOADED, FailureCode.PROXY_DRAINING)
+        true_status = self._settings.errors == "status" or unavailable
+        own = code.http_status if status is None else status
+        extra = [("Retry-After", "5")] if unavailable else []
+        self._begin(None, status=own if true_status else 200, extra=extra)
         self._write(out, now)
-        self._end(Outcome.FAILED)
+        # Text that was certain may have held the done marker: then it is complete after all.
+        self._end(self.pipeline.ledger.outcome)
 
     def _fail_observed(self, code: FailureCode, detail: str) -> None:
         """In `mode: observe` nothing of ours goes into a stream: a failure looks as the upstream made it."""
-        self.pipeline.fail(code, detail=detail, now=self._now())
         if self._response is None:
             error = UpstreamError(detail)
             error.code = code
-            self._respond(upstream_problem(error, request_id=self._request_id))
+            self._respond(upstream_problem(error, request_id=self.request_id))
+            ledger = self.pipeline.ledger
+            ledger.code, ledger.log_detail = code, detail
+            self._end(Outcome.FAILED)
         else:
-            self._abandoned = True
-        self._end(Outcome.FAILED)
+            self._cut(code, detail)
 
     def _fault(self, error: Exception) -> None:
         """A fault of our own: the stream fails like any other, and the log has one line."""
+        told = f"{type(error).__name__}: {error}"
         logger.error(
-            "stream %s: a fault of the proxy: %s: %s",
-            self._request_id,
-            type(error).__name__,
-            error,
+            "stream %s: a fault of the proxy: %s",
+            self.request_id,
+            told[:500],
             exc_info=error if logger.isEnabledFor(logging.DEBUG) else None,
         )
+        if self._over:
+            return
+        if self._passing:
+            self._cut(FailureCode.INTERNAL, told)
+            return
         try:
-            self._fail(FailureCode.INTERNAL, detail=f"{type(error).__name__}: {error}")
+            self._fail(FailureCode.INTERNAL, detail=told)
         except Exception:
-            self._abandoned = True
-            self._end(Outcome.FAILED)
+            self._fail_without_pipeline(told)
+
+    def _fail_without_pipeline(self, told: str) -> None:
+        """The pipeline itself is at fault: say so with another."""
+        ledger = self.pipeline.ledger
+        ledger.outcome, ledger.code, ledger.log_detail = Outcome.FAILED, FailureCode.INTERNAL, told
+        other = Pipeline(self._settings.options(request_id=self.request_id, method=self.request.method))
+        self._write_failure(other.fail(FailureCode.INTERNAL), FailureCode.INTERNAL, None, self._now())
 
     def drain_now(self) -> None:
         """The proxy shuts down: end the stream, and say so."""
-        self._drain_until = None
         if self._over:
-            self._settle()
+            self._end_drain()
         elif self._passing:
-            self._abandoned = True
-            self._end(Outcome.FAILED)
+            self._cut(FailureCode.PROXY_DRAINING, "the proxy shuts down")
         else:
             self._fail(FailureCode.PROXY_DRAINING)
 
@@ -592,48 +542,59 @@ class StreamRun:
             return
         self._over = True
         ledger = self.pipeline.ledger
-        if outcome is not None:
-            ledger.outcome = outcome
-        elif ledger.outcome is None:
-            ledger.outcome = Outcome.CLIENT_GONE
-        ledger.duration_s = round(self._now() - self._started, 6)
+        ledger.outcome = outcome or ledger.outcome or Outcome.CLIENT_GONE
+        ledger.duration_s = round(self._now() - self._clocks.started, 6)
         self._turn.set()
-        if outcome is Outcome.COMPLETE and not self._ended and self._source is not None:
+        if self._source is None or self._ended:
+            return
+        if outcome is Outcome.COMPLETE:
             self._drain_until = self._now() + _DRAIN_S
             self._services.wheel.schedule(self, self._drain_until)
-            if self._paused_at is not None:
-                self._source.resume_reading()
+            self._source.resume_reading()
+        else:
+            self._close_source()
+
+    def _close_source(self) -> None:
+        if self._source is not None and not self._ended:
+            self._ended = True
+            self._source.close()
 
     def _drain(self, data: bytes) -> None:
         """Drop what comes behind the end, and no more than a little of it."""
         self._drained += len(data)
-        if self.pipeline.ledger.outcome is not Outcome.CLIENT_GONE:
-            self.pipeline.feed(data)
+        if self.pipeline.ledger.outcome is Outcome.COMPLETE:
+            self.pipeline.feed(data)  # counts it
         if self._drained > _DRAIN_BYTES:
+            self._end_drain()
+
+    def _end_drain(self) -> None:
+        self._drain_until = math.inf
+        self._close_source()
+        if self._returned:
             self._settle()
 
     def _client_gone(self) -> None:
-        self._drain_until = None
+        ledger = self.pipeline.ledger
         if not self._over:
-            self.pipeline.ledger.outcome = None
             self._end(Outcome.CLIENT_GONE)
-        self._drain_until = None
+        elif not self._answered and ledger.outcome is Outcome.COMPLETE:
+            ledger.outcome = Outcome.CLIENT_GONE  # it left before it had taken all
+        self._drain_until = math.inf
+        self._close_source()
 
     def _settle(self) -> None:
-        """Let go of everything, and give account. Once."""
+        """Let go of everything, and give account. Once, when the response is over and the upstream drained."""
         if self._settled:
             return
         self._settled = True
-        self._drain_until = None
-        if self._source is not None and not self._ended:
-            self._source.close()
-        self._services.wheel.cancel(self)
-        self._services.runs.discard(self)
-        self._services.registry.remove(self.entry)
-        ledger = self.pipeline.ledger
-        self._services.account(self)
-        if ledger.outcome is Outcome.COMPLETE and self._services.transcript is not None:
-            self._transcribe(self._services.transcript)
+        self._close_source()
+        services = self._services
+        services.wheel.cancel(self)
+        services.runs.discard(self)
+        services.registry.remove(self.entry)
+        services.account(self)
+        if self.pipeline.ledger.outcome is Outcome.COMPLETE and services.transcript is not None:
+            self._transcribe(services.transcript)
 
     def _transcribe(self, transcript: Transcript) -> None:
         body = (self.request_body or b"").decode("utf-8", "replace")
@@ -644,9 +605,9 @@ class StreamRun:
         transcript.add(
             {
                 "time": self.entry.as_dict(0.0)["started_at"],
-                "requestId": self._request_id,
-                "upstream": self._route.upstream.name,
-                "route": self._route.name,
+                "requestId": self.request_id,
+                "upstream": self.route.upstream.name,
+                "route": self.route.name,
                 "request": asked,
                 **self.pipeline.kept_answer(),
                 "ledger": self.pipeline.ledger.as_dict(),
@@ -655,42 +616,34 @@ class StreamRun:
 
     # Clocks --------------------------------------------------------------------------------------------------------
 
+    def _reschedule(self) -> None:
+        """Something is due at another time than before."""
+        if not self._settled:
+            self._services.wheel.schedule(self, self._next_due())
+
     def _next_due(self) -> float:
-        """When the next of the clocks may be due; the keep-alive's and the idle clock's may have moved on by then."""
-        s = self._settings
-        if self._over:
-            return self._drain_until if self._drain_until is not None else float("inf")
-        due = [float("inf")]
-        if self._response is None and s.commit_after is not None and not self._route.observe:
-            due.append(self._started + s.commit_after)
-        if self._keepalive.due_at is not None and self._may_keep_alive():
-            due.append(self._keepalive.due_at)
-        if self.pipeline.wants_tick_at is not None:
-            due.append(self.pipeline.wants_tick_at)
-        if self._paused_at is not None:
-            if s.write_timeout is not None:
-                due.append(self._paused_at + s.write_timeout)
-        else:
-            if s.idle_timeout is not None:
-                due.append(self._last_byte + s.idle_timeout)
-            if s.stall_timeout is not None:
-                due.append(self._last_event + s.stall_timeout)
-        if s.total_timeout is not None:
-            due.append(self._started + s.total_timeout)
-        if self._collect_until is not None:
-            due.append(self._collect_until)
+        """When the next of the clocks may be due; what merely moved on by then is found out when that time comes."""
+        clocks = self._clocks
+        due = [self._drain_until, clocks.reader_due()]
+        if not self._over:
+            due.append(clocks.failure_due(streaming=not self._passing))
+            if self._held is not None:
+                due.append(self._held.until)
+            if self.pipeline.wants_tick_at is not None and (self._watching or not self._passing):
+                due.append(self.pipeline.wants_tick_at)
+            if self._may_keep_alive():
+                due.append(clocks.keepalive_due())
+                if self._response is None:
+                    due.append(clocks.commit_due())
         return min(due)
 
     def _may_keep_alive(self) -> bool:
-        if self._route.observe or self._passing or self._paused_at is not None:
+        if self.route.observe or self._passing or self._clocks.paused:
             return False
+        if self._held is not None and self._held.until < math.inf:
+            return False  # the verdict is near, and with it perhaps another status
         # `commit_after: off` waits for the upstream's head, however long.
         return self._response is not None or self._settings.commit_after is not None
-
-    def _rearm(self) -> None:
-        due = self.pipeline.wants_tick_at
-        if due is not None:
-            self._services.wheel.schedule(self, due)
 
     def on_tick(self, now: float) -> float | None:
         """Do what is due."""
@@ -699,50 +652,52 @@ class StreamRun:
         except Exception as error:
             self._fault(error)
         due = self._next_due()
-        return None if due == float("inf") or self._settled else due
+        return None if due == math.inf or self._settled else due
 
     def _tick(self, now: float) -> None:
-        s = self._settings
-        if self._over:
-            if self._drain_until is not None and now >= self._drain_until:
-                self._settle()
-            return
-        if s.total_timeout is not None and now >= self._started + s.total_timeout:
-            self._time_out(FailureCode.TIMED_OUT, f"total_timeout {s.total_timeout:g} s")
-        elif self._paused_at is not None:
-            if s.write_timeout is not None and now >= self._paused_at + s.write_timeout:
-                logger.info("stream %s: its reader took nothing for %g s", self._request_id, s.write_timeout)
-                self._abandoned = True
-                self._end(Outcome.CLIENT_GONE)
-        elif s.idle_timeout is not None and now >= self._last_byte + s.idle_timeout:
-            self._time_out(FailureCode.UPSTREAM_STALLED, f"no byte for {s.idle_timeout:g} s")
-        elif s.stall_timeout is not None and now >= self._last_event + s.stall_timeout:
-            self._time_out(FailureCode.UPSTREAM_STALLED, f"no event for {s.stall_timeout:g} s")
+        if now >= self._drain_until:
+            self._end_drain()
+        if self._clocks.reader_is_stuck(now, self._writer.unsent):
+            self._drop_reader()
         if self._over:
             return
-        if self._collect_until is not None and now >= self._collect_until:
-            self._collected()
+        late = self._clocks.failure(now, streaming=not self._passing)
+        if late is not None and self._passing:
+            self._cut(*late)
+        elif late is not None:
+            self._fail(late[0], detail=late[1])
+        elif self._held is not None:
+            if now >= self._held.until:
+                self._judge(whole=False)
         elif self.pipeline.wants_tick_at is not None and now >= self.pipeline.wants_tick_at:
-            out = self.pipeline.tick(now)
-            if not self._route.observe:
-                self._write(out, now)
-            if self.pipeline.finished and not self._route.observe:
-                self._end(self.pipeline.ledger.outcome)
+            self._tick_pipeline(now)
         if not self._over and self._may_keep_alive():
-            commit = self._settings.commit_after
-            if self._response is None and commit is not None and now >= self._started + commit:
-                self._begin_stream(None)
-            if self._keepalive.is_due(now):
-                self._begin_stream(None)
-                self._write(self.pipeline.keepalive(), now)
+            self._keep_alive(now)
 
-    def _time_out(self, code: FailureCode, detail: str) -> None:
-        if self._passing:
-            error = UpstreamError(detail)
-            error.code = code
-            self._cut(error)
+    def _tick_pipeline(self, now: float) -> None:
+        if self.route.observe:
+            self._watch(lambda: self.pipeline.tick(now))
+            return
+        self._write(self.pipeline.tick(now), now)
+        if self.pipeline.finished:
+            self._end(self.pipeline.ledger.outcome)
+
+    def _keep_alive(self, now: float) -> None:
+        if now >= self._clocks.commit_due():
+            self._begin(None)
+        if self._clocks.keepalive.is_due(now):
+            self._begin(None)
+            self._write(self.pipeline.keepalive(), now)
+
+    def _drop_reader(self) -> None:
+        logger.info("stream %s: its reader took nothing for %g s", self.request_id, self._settings.write_timeout)
+        self._clocks.resume(self._now())
+        if self._over:
+            self._client_gone()
         else:
-            self._fail(code, detail=detail)
+            self._abandoned = True
+            self._end(Outcome.CLIENT_GONE)
+        self._writer.drop()
 
 
 async def refuse_stream(
@@ -759,6 +714,8 @@ async def refuse_stream(
     ]
     services.metrics.observe_stream(route.upstream.name, route.name, pipeline.ledger)
     response = ExactResponse(refusal.code.http_status, None, headers, body=body)
+    if request.body_exists and not request.content.is_eof():
+        response.force_close()  # where the next request begins is not known
     await response.prepare(request)
     await response.write_eof()
     return response

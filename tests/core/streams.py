@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from sse_proxy.core import Ledger, Outcome, Pipeline, StreamOptions
 from sse_proxy.demo.wire import DONE, compact, routing_object
+from sse_proxy.errors import FailureCode
 
-__all__ = ["ROUTING", "Result", "SseEvent", "Cuts", "read_standard", "repair", "whole"]
+__all__ = ["ROUTING", "Cuts", "Result", "SseEvent", "read_standard", "repair", "whole"]
 
 ROUTING = compact(routing_object("theory"))
 Cuts = Callable[[bytes], list[bytes]]
@@ -83,13 +84,11 @@ class Result:
 
     @property
     def chunks(self) -> list[str]:
-        """The chunks of answer text: what is neither the routing object, nor the marker, nor our error event."""
+        """The chunks of answer text: neither the routing object, nor the marker, nor our error event (`text` only)."""
         data = self.data
-        if data and data[0] == ROUTING:
-            del data[0]
         if data and (self.ledger.outcome is Outcome.FAILED or data[-1] == DONE):
             del data[-1]
-        return data
+        return data[len(data) - self.ledger.pieces :]
 
     @property
     def text(self) -> str:
@@ -116,8 +115,11 @@ class Result:
         return value
 
 
-def repair(raw: bytes, options: StreamOptions, cuts: Cuts = whole, *, fail: Any = None, size: int = 0) -> Result:
-    """Feed `raw` to a pipeline in chunks, then end it: cleanly, or with the failure code `fail`."""
+def repair(raw: bytes, options: StreamOptions, cuts: Cuts = whole, *, fail: FailureCode | None = None) -> Result:
+    """Feed `raw` to a pipeline in chunks, then end it: cleanly, or with the failure code `fail`.
+
+    Every call must return whole events only.
+    """
     pipeline = Pipeline(options)
     parts = [pipeline.feed(chunk) for chunk in cuts(raw)]
     parts.append(pipeline.close() if fail is None else pipeline.fail(fail))
@@ -126,7 +128,3 @@ def repair(raw: bytes, options: StreamOptions, cuts: Cuts = whole, *, fail: Any 
     out = b"".join(parts)
     return Result(out, parts, read_standard(out)[0], pipeline.ledger)
 
-
-def joined(parts: Iterable[bytes]) -> bytes:
-    """Join frames to a wire."""
-    return b"".join(parts)

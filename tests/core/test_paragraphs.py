@@ -21,12 +21,11 @@ def run(*sentences: int, promised: int = 0) -> Run:
 @pytest.mark.parametrize(
     ("made", "sentences", "sign"),
     [
-        (run(), 1, "first item 1"),
-        (run(), 9, "first item 3"),
-        (run(2, 2), 1, "uniform below 3"),
+        (run(), 1, "first item"),
+        (run(2, 2), 1, "uniform below"),
         (run(2, 2), 2, "uniform reached 3"),
         (run(1, 1, 1, 1, 1), 1, "uniform reached 4"),
-        (run(1), 3, "uniform over 2"),
+        (run(1), 3, "uniform over"),
         (run(2, 4), 1, "varied below"),
         (run(2, 4), 2, "varied within"),
         (run(2, 4), 4, "varied reached"),
@@ -67,7 +66,7 @@ def test_a_line_before_a_list_promises_its_length(line: str, count: int) -> None
         ("**Dorian** is minor.", "bold"),
         ("*Exercise:* play it.", "bold"),
         ("Rule of thumb: sharps first.", "plain lead"),
-        ("(It is a fourth.)", "opens ("),
+        ('"Blue Bossa" is one.', 'opens "'),
         ("🎸 Play it.", "symbol"),
         ("Otherwise it buzzes.", "goes on"),
         ("For instance, try D.", "goes on"),
@@ -94,7 +93,7 @@ def test_what_the_place_says() -> None:
         "loose",
         "inside",
     ]
-    assert "lead, first item 1" in signs(Place("prose", 1, 90, ".", run=run()), "The")
+    assert "lead, first item" in signs(Place("prose", 1, 90, ".", run=run()), "The")
     assert "inside" in signs(Place("quote", 1, 90, "."), "The\n> a")
 
 

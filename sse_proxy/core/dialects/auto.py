@@ -450,6 +450,11 @@ class AutoParser:
         if self._decided is not None:
             return self._decided.close()
         items: list[Item] = []
+        if self._is_half():
+            items = self.abort()
+            if self._passed or any(isinstance(item, Text) for item in items):
+                items.append(FrameEnd())
+            return items
         if self._kind is _Line.UNKNOWN and self._line:
             if not self._rules.require_done:
                 self._to_single_prefix(items)  # a line that has no prefix
@@ -468,6 +473,19 @@ class AutoParser:
             items += self._items
         self._items.clear()
         return items
+
+    def _is_half(self) -> bool:
+        """Whether the frame that is open is not whole, or may not be."""
+        if self._place in (_Place.BETWEEN, _Place.FIELDS):
+            return False
+        if self._passed:
+            return self._rules.is_half("", first=False)
+        lines = [*self._data]
+        if self._kind is _Line.FIRST:
+            lines.append(self._without_prefix("".join(self._line)))
+        elif self._kind is _Line.MORE:
+            lines.append("".join(self._line)[len(_DATA) :].removeprefix(" "))
+        return self._rules.is_half("\n".join(lines), first=self._first)
 
     def abort(self) -> list[Item]:
         """The stream failed: what both readings, or the right one of an open frame, hold for text is passed on."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from sse_proxy.core.control import ControlWords
+from sse_proxy.core.control import Control, ControlWords, is_json
 from sse_proxy.core.events import Item
 from sse_proxy.core.ledger import Ledger, RepairKind
 from sse_proxy.core.options import Chunker, Payload, StreamOptions
@@ -74,6 +74,15 @@ class FrameRules:
             require_done=options.require_done,
             strip_double_prefix=options.strip_double_prefix,
         )
+
+    def is_half(self, data: str, *, first: bool) -> bool:
+        """Whether an event that a clean end left without its blank line is not whole, or may not be.
+
+        An answer is whole with its marker only, so its last frame is a beginning of one; half a JSON value is no event.
+        """
+        if self.payload is Payload.TEXT:
+            return self.require_done and self.control.classify(data, first=first) is Control.TEXT
+        return self.payload is Payload.JSON and not is_json(data) and self.control.marker(data) is None
 
     def drop(self, text: str, kind: RepairKind | None = RepairKind.UNDECIDED_DROPPED) -> None:
         """Count text that is not passed on."""

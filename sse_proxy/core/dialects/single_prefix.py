@@ -363,6 +363,9 @@ class SinglePrefixParser:
             self._rules.ledger.repair(RepairKind.UNTERMINATED_EVENT)
         if text and self._rules.require_done and self._rules.payload is Payload.TEXT:
             self._rules.drop(text)  # the answer is not whole: a part of the marker, or of framing
+        elif self._state is _State.HEAD and self._rules.is_half(text, first=self._first):
+            self._rules.drop(text, None)
+            return items
         else:
             self._text(items, text)
         self._frame_end(items)

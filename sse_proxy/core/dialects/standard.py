@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from sse_proxy.core.dialects.base import FrameRules
-from sse_proxy.core.events import Comment, Event, Item, LastEventId, ReconnectionTime, Text
+from sse_proxy.core.events import Comment, Event, FrameEnd, Item, LastEventId, ReconnectionTime, Text
 from sse_proxy.core.ledger import RepairKind
 from sse_proxy.core.options import Payload
 
@@ -148,8 +148,11 @@ class StandardParser:
         items: list[Item] = []
         if self._deliver_unterminated:
             line = "".join(self._line)
-            self._line.clear()
             bare = self._rules.control.marker(line) is not None
+            lines = [*self._data, line[5:].removeprefix(" ")] if line.startswith("data:") else self._data
+            if lines and not bare and self._rules.is_half("\n".join(lines), first=self._rules.ledger.frames_in == 0):
+                return self._close_half()
+            self._line.clear()
             if line and not bare:
                 if line.startswith("data:"):
                     self._field(line, items)
@@ -165,9 +168,15 @@ class StandardParser:
             self._pass_retry(items)
             return items
         if self._rules.require_done:
-            return self.abort()
+            return self._close_half()
         self._pass_retry(items)
         self._discard()
+        return items
+
+    def _close_half(self) -> list[Item]:
+        items = self.abort()
+        if any(isinstance(item, Text) for item in items):
+            items.append(FrameEnd())
         return items
 
     def abort(self) -> list[Item]:

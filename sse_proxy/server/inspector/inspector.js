@@ -68,6 +68,7 @@ function size(bytes) {
 
 function duration(seconds) {
   if (seconds === null) return "–";
+  if (seconds < 1) return seconds < 0.001 ? "< 1 ms" : `${Math.round(seconds * 1000)} ms`;
   if (seconds < 10) return `${seconds.toFixed(2)} s`;
   const whole = Math.round(seconds);
   if (whole < 60) return `${whole} s`;
@@ -110,7 +111,7 @@ function repairChips(ledger) {
 
 function route(stream) {
   const cell = document.createDocumentFragment();
-  cell.append(`${stream.method} ${stream.route} `, element("span", "sub", stream.upstream));
+  cell.append(`${stream.method} ${stream.route} `, element("div", "sub", stream.upstream));
   return cell;
 }
 
@@ -126,8 +127,8 @@ function opener(stream) {
 
 const LIVE = [
   ["number", opener, (s) => s.captured],
-  ["number", (s) => duration(Math.floor(s.age_s)).replace(".00", "")],
-  ["", route, (s) => s.route],
+  ["number", (s) => duration(Math.max(1, Math.floor(s.age_s))).replace(".00", "")],
+  ["route", route, (s) => s.route],
   ["", (s) => s.state],
   ["", (s) => s.ledger.dialect],
   ["number", (s) => size(s.ledger.bytes_in)],
@@ -141,8 +142,8 @@ const LIVE = [
 const RECENT = [
   ["number", opener, (s) => s.captured],
   ["", (s) => new Date(s.started_at).toLocaleTimeString()],
-  ["", route, (s) => s.route],
-  ["", (s) => outcomeBadge(s.ledger), (s) => `${s.ledger.outcome} ${s.ledger.code}`],
+  ["route", route, (s) => s.route],
+  ["outcome", (s) => outcomeBadge(s.ledger), (s) => `${s.ledger.outcome} ${s.ledger.code}`],
   ["", (s) => s.ledger.dialect],
   ["number", (s) => size(s.ledger.bytes_in)],
   ["number", (s) => size(s.ledger.bytes_out)],
@@ -161,7 +162,11 @@ function fill(name, columns, streams) {
     if (!row) {
       row = element("tr");
       row.dataset.id = id;
-      for (const [className] of columns) row.append(element("td", className));
+      for (const [i, [className]] of columns.entries()) {
+        const cell = element("td", className);
+        cell.dataset.label = $(name).tHead.rows[0].cells[i].textContent; // shown where the screen has no room for a table
+        row.append(cell);
+      }
     }
     columns.forEach(([, content, key], i) => {
       const cell = row.cells[i];

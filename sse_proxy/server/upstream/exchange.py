@@ -119,6 +119,8 @@ class UpstreamExchange(asyncio.Protocol):
         if self._reader is not None:
             raise RuntimeError("send_head() was called before: one exchange carries one request")
         data = request_head(method, target, headers, self._upstream.authority, chunked)
+        if self._sink is None:  # closed meanwhile: there is nothing to read, and nobody would let go of the reader
+            return
         self._reader = ResponseReader(self._upstream.where, max_head=self._max_head, head_only=method == "HEAD")
         self._chunked = self._body_open = chunked
         self._send(data)

@@ -663,6 +663,17 @@ async def test_close_is_at_once_and_any_number_of_times() -> None:
         assert recorder.calls == ["head"]
 
 
+async def test_closed_before_the_request() -> None:
+    async with talking([Stall()], send=False) as (upstream, exchange, recorder):
+        exchange.close()
+        exchange.send_head("POST", "/", [], chunked=True)
+        exchange.write(b"x")
+        exchange.write_eof()
+        await exchange.drain()
+        await upstream.client_closed(0)
+        assert (upstream.requests, recorder.calls) == ([], [])
+
+
 async def test_closed_while_a_resumption_is_under_way() -> None:
     async with talking([Send(head(200, length=3) + b"abc")]) as (_, exchange, recorder):
         recorder.on["head"] = exchange.pause_reading
