@@ -15,6 +15,7 @@ import ssl
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
+import aiohttp
 from aiohttp import web
 from aiohttp.abc import AbstractStreamWriter
 from aiohttp.helpers import DEFAULT_CHUNK_SIZE
@@ -102,6 +103,8 @@ class FrontConnection(RequestHandler):
             self._take(list(self._messages)[-taken:], in_body, self._head_bytes + len(data))
             self._head_bytes = 0
         elif data and not in_body and not self._upgraded and not self._close and not self._force_close:
+            if not self._head_bytes and not data.strip(b"\r\n"):
+                return  # empty lines before a request line are no part of it (RFC 9112 2.2)
             self._head_bytes += len(data)
             if self._head_bytes > self._max_header:
                 self._refuse_head(431, "The request's head is too large.")
@@ -162,12 +165,12 @@ class FrontConnection(RequestHandler):
         await response.prepare(request)
         await response.write_eof()
         transport = self.transport
-        if transport is not None:
+        if transport is not None and not transport.is_closing():
             if transport.can_write_eof():
                 transport.write_eof()
             transport.resume_reading()
             await asyncio.sleep(LINGER_S)  # the client's end cancels this
-            self.force_close()
+        self.force_close()
         return response
 
     def handle_error(
@@ -267,6 +270,13 @@ class FrontServer(web.Server):
             return response
         except web.HTTPException:
             raise
+        except aiohttp.ClientConnectionResetError as error:  # aiohttp's writers say it, at either end
+            if request.transport is not None and not request.transport.is_closing():
+                failed = self._fault(request, error)
+            else:
+                gone = ExactResponse(499, None, [])  # nobody is there to read an answer
+                gone.abandon(request)
+                return gone
         except RequestRefused as refusal:
             logger.info("%s from %s refused: %s", request.method, request.remote, refusal)
             failed = problem(
@@ -290,18 +300,17 @@ class FrontServer(web.Server):
             logger.warning("upstream failed for request %s: %s: %s", request_id(request), error.code, error)
             failed = upstream_problem(error, request_id=request_id(request))
         except Exception as error:
-            logger.error(
-                "fault while answering request %s: %s",
-                request_id(request),
-                type(error).__name__,
-                exc_info=_traceback(error),
-            )
-            failed = problem(500, "The proxy failed.", request_id=request_id(request), code=str(FailureCode.INTERNAL))
+            failed = self._fault(request, error)
         if request.writer.output_size > 0:
             failed.abandon(request)  # its head is out: the only way left to say so
         elif request.body_exists and not request.content.is_eof():  # where the next request begins is not certain
             failed.force_close()
         return failed
+
+    def _fault(self, request: web.BaseRequest, error: Exception) -> ExactResponse:
+        identity = request_id(request)
+        logger.error("fault while answering request %s: %s", identity, type(error).__name__, exc_info=_traceback(error))
+        return problem(500, "The proxy failed.", request_id=identity, code=str(FailureCode.INTERNAL))
 
 
 class Site:

@@ -108,7 +108,6 @@ class Passthrough:
             if reuse
             else aiohttp.TCPConnector(limit=0, ssl=tls, force_close=True)
         )
-        limit = self._upstream.connect_timeout  # DNS, TCP and TLS
         return aiohttp.ClientSession(
             connector=connector,
             request_class=ExactRequest,
@@ -116,7 +115,6 @@ class Passthrough:
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
             trust_env=False,
-            timeout=aiohttp.ClientTimeout(total=None, connect=limit, sock_connect=limit),
             read_bufsize=READ_BUFFER_BYTES,
             max_line_size=self._max_header,
             max_field_size=self._max_header,
@@ -141,8 +139,9 @@ class Passthrough:
             UpstreamError: the upstream failed before the answer began.
         """
         head, body = self._request_head(request)
-        response = await self._open(head, body)
+        response = None
         try:
+            response = await self._open(head)
             if response.status == 101:
                 if head.upgrade is None:
                     raise UpstreamBadResponse("101 without having been asked to switch")
@@ -152,11 +151,11 @@ class Passthrough:
             return await self._relay(request, response, head, body)
         finally:
             # Whoever left early (a client that is gone above all) must not leave the upstream working.
-            if not response.closed:
+            if response is not None and not response.closed:
                 hang_up(response.connection)
                 response.close()
             if head.pump is not None and not head.pump.done():
-                head.pump.cancel()
+                head.pump.cancel()  # nobody else may read the client's body while it does
                 await asyncio.wait([head.pump])
 
     def _request_head(self, request: web.BaseRequest) -> tuple[RequestHead, RequestBody | None]:
@@ -168,8 +167,7 @@ class Passthrough:
         chunked = body is not None and bool(header_values(raw, "transfer-encoding"))
         length = None if chunked else content_length(raw)
         headers = end_to_end(raw, length=length)
-        if expects_continue:
-            headers = [pair for pair in headers if pair[0].lower() != "expect"]
+        headers = [pair for pair in headers if pair[0].lower() != "expect"]  # met here
         keep_host = self._upstream.host_header == "client" and (host or hdrs.HOST in request.headers)
         headers = _with_host(headers, host if keep_host else self._authority)
         headers = forwarded_headers(
@@ -193,7 +191,7 @@ class Passthrough:
         )
         return head, body
 
-    async def _open(self, head: RequestHead, body: RequestBody | None) -> aiohttp.ClientResponse:
+    async def _open(self, head: RequestHead) -> aiohttp.ClientResponse:
         """Send the request and return the response once its head is there.
 
         Raises:
@@ -212,11 +210,15 @@ class Passthrough:
         shared = head.used is not None
         while True:
             session = self._shared if shared else self._own
+            left = max(give_up_at - loop.time(), CONNECT_RETRY_S)  # for DNS, TCP and TLS
+            limits = aiohttp.ClientTimeout(total=None, connect=left, sock_connect=left)
             try:
                 async with asyncio.timeout(None) as clock:
                     head.clock = ResponseClock(clock, patience)
                     # The method is for aiohttp's eyes only: of a POST it expects a body and it never retries it.
-                    return await session.request("POST", self._origin, allow_redirects=False, middlewares=(attach,))
+                    return await session.request(
+                        "POST", self._origin, allow_redirects=False, middlewares=(attach,), timeout=limits
+                    )
             except BodyFault as fault:
                 raise RequestRefused(fault.status, fault.detail, close=True) from fault
             except BadHead as error:

@@ -99,8 +99,9 @@ class _Pipe:
             self._ended.set()
             return False, b""
         sink.write(data)
-        if self._sink.writing_paused and self._source.transport is not None:
-            self._source.transport.pause_reading()
+        source = self._source.transport
+        if self._sink.writing_paused and source is not None and not source.is_closing():
+            source.pause_reading()
             self._full.set()
         return False, b""
 
@@ -114,8 +115,9 @@ class _Pipe:
             await self._full.wait()
             self._full.clear()
             await self._writer.drain()
-            if self._source.transport is not None:
-                self._source.transport.resume_reading()
+            source = self._source.transport
+            if source is not None and not source.is_closing():
+                source.resume_reading()
 
 
 def _as_parser(pipe: _Pipe) -> Any:

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,9 @@ from sse_proxy.demo.library import ANSWERS, answer_for
 from sse_proxy.demo.reader import parse_events
 from tests.fakes import eventually, free_port, parse_response, raw_request
 
-WIRE = Path(__file__).parents[1] / "vectors" / "wire"
+ROOT = Path(__file__).parents[2]
+WIRE = ROOT / "tests" / "vectors" / "wire"
+READER_JS = ROOT / "sse_proxy" / "server" / "inspector" / "reader.js"
 STREAM = "/api/chatbot/chat/stream"
 TWIN = "/api/chatbot/chat"
 AGUI = "/api/chatbot/agui/stream"
@@ -181,12 +184,51 @@ async def test_the_page_stands_alone(port: int) -> None:
     page = reply.body.decode()
     assert reply.headers["content-type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in reply.headers["content-security-policy"]
-    assert not re.search(r"""(src|href)=["'](?!data:)|url\(|@import|\bimport\b""", page)
+    assert not re.search(r"""(src|href)=["'](?!data:)|url\(|@import|\bimport\(""", page)
+    assert re.findall(r"""\bfrom ["'](.*?)["']""", page) == ["./demo/reader.js"]
+    assert "script-src 'self'" in reply.headers["content-security-policy"]
     ids = set(re.findall(r'\bid="([^"]+)"', page))
     wanted = set(re.findall(r'\$\("([^"]+)"\)|(?:for|aria-labelledby)="([^"]+)"|new Pane\("([^"]+)"\)', page))
     assert {name for names in wanted for name in names if name} <= ids
+    # Every list of choices is a knob of the host.
+    assert set(re.findall('<select id="([^"]+)"', page)) == {"host", "chunks", "fail", "delay", "pace"}
     # Every field has a label.
     assert set(re.findall(r'<(?:input|select) id="([^"]+)"', page)) == set(re.findall(r'<label for="([^"]+)"', page))
+
+
+@pytest.mark.parametrize("base", ["", "/chatbot"])
+async def test_the_reader_module_is_the_shipped_one(port: int, base: str) -> None:
+    reply = await ask(port, f"{base}/demo/reader.js")
+    assert (reply.status, reply.headers["content-type"]) == (200, "text/javascript; charset=utf-8")
+    assert reply.body == READER_JS.read_bytes()
+    assert {"export class ChatError", "export class ChatTruncatedError", "export async function readAnswer"} <= {
+        line.partition(" extends")[0].partition("(")[0] for line in reply.body.decode().splitlines()
+    }
+
+
+SERVE_THE_READER = r"""
+import asyncio, sys
+from sse_proxy.demo.host import LegacyHost
+from tests.fakes import raw_request
+
+async def main():
+    host = LegacyHost()
+    port = await host.start()
+    head = await raw_request(port, b"GET /demo/reader.js HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    await host.stop()
+    assert head.startswith(b"HTTP/1.1 200 ")
+
+asyncio.run(main())
+print([name for name in sys.modules if name.startswith("sse_proxy.server")])
+"""
+
+
+async def test_serving_the_reader_module_imports_nothing_of_the_server() -> None:
+    python = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-c", SERVE_THE_READER), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await asyncio.wait_for(python.communicate(), 30)
+    assert (python.returncode, out) == (0, b"[]\n")
 
 
 @pytest.mark.parametrize("path", ["/nothing", "/api/chatbot", "/demo/info/", "/%2e%2e/etc/passwd", "//evil"])

@@ -81,9 +81,9 @@ console.log(JSON.stringify(cases.map(({parts, answer, got}) => {
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
 def test_the_page_reads_and_counts_as_we_do(tmp_path: Path) -> None:
     page = (files("sse_proxy.demo") / "page.html").read_text(encoding="utf-8")
-    found = re.search(r'<script>\n"use strict";\n(.*?)// ---- one pane', page, re.DOTALL)
+    found = re.search(r'<script type="module">\nimport [^\n]*\n(.*?)// ---- one pane', page, re.DOTALL)
     assert found is not None
-    (tmp_path / "page.cjs").write_text(found[1] + HARNESS, encoding="utf-8")
+    (tmp_path / "page.cjs").write_text('"use strict";\n' + found[1] + HARNESS, encoding="utf-8")
     rng = random.Random(743)
     cases: list[dict[str, Any]] = []
     expected: list[list[Any]] = []

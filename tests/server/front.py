@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 import ssl
+import subprocess
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from sse_proxy.config import Listen, Upstream, parse_config
@@ -15,17 +20,27 @@ from sse_proxy.server.headers import request_id
 from sse_proxy.server.http import FrontServer, Handler, Site, serve
 from sse_proxy.server.passthrough import Passthrough
 
-__all__ = ["Client", "front", "make_upstream", "proxy"]
+__all__ = ["Client", "front", "make_certificate", "make_upstream", "proxy"]
 
 LISTEN = Listen(host="127.0.0.1", port=0)
 
 
 def make_upstream(url: str, **settings: Any) -> Upstream:
     """Return the configuration of one plain upstream."""
-    import json
-
     text = json.dumps({"upstreams": [{"name": "host", "url": url, "preset": "none", **settings}]})
     return parse_config(text, {}).upstreams[0]
+
+
+def make_certificate(folder: Path) -> tuple[Path, Path]:
+    """Write a self-signed certificate for localhost and its key (PEM files), and return their names."""
+    openssl = shutil.which("openssl")
+    if openssl is None:
+        pytest.skip("openssl is not installed")
+    cert, key = folder / "cert.pem", folder / "key.pem"
+    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
+    command = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
+    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
+    return cert, key
 
 
 @asynccontextmanager
@@ -77,8 +92,10 @@ class Client:
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, port: int, data: bytes = b"") -> AsyncIterator[Client]:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    async def open(
+        cls, port: int, data: bytes = b"", ssl_context: ssl.SSLContext | None = None
+    ) -> AsyncIterator[Client]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=ssl_context)
         try:
             client = cls(reader, writer)
             client.send(data)

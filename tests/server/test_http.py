@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import ssl
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,7 @@ from sse_proxy.server.exact import ExactResponse
 from sse_proxy.server.http import FrontServer, serve, server_context
 from sse_proxy.server.problem import RequestRefused
 from tests.fakes import eventually, parse_response, raw_request
-from tests.server.front import Client, front
+from tests.server.front import Client, front, make_certificate
 
 pytestmark = pytest.mark.filterwarnings("error")
 
@@ -437,6 +436,34 @@ async def test_an_answer_before_the_body_is_read_ends_the_connection() -> None:
 # --- listening and stopping ---------------------------------------------------------------------------------------
 
 
+async def test_empty_lines_between_requests_are_no_head() -> None:
+    """RFC 9112 2.2: old clients send a line end behind a body."""
+    async with front(hello, head_timeout=0.05) as site, Client.open(site.port or 0, get()) as client:
+        await client.until(b"hello")
+        client.send(b"\r\n")
+        with pytest.raises(TimeoutError):
+            await client.exactly(1, 0.2)
+        client.send(get())
+        assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
+
+
+async def test_a_client_that_is_gone_before_its_answer_is_no_fault(caplog: pytest.LogCaptureFixture) -> None:
+    closed = asyncio.Event()
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        assert request.transport is not None
+        request.transport.close()  # as if the client's reset had been seen right now
+        closed.set()
+        out = ExactResponse(200, None, [])
+        await out.prepare(request)
+        raise AssertionError("a head was written to nobody")
+
+    async with front(handler) as site, Client.open(site.port or 0, get()) as client:
+        assert await client.rest() == b""
+        assert closed.is_set()
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
+
+
 async def test_a_stop_lets_a_running_request_finish_and_closes_idle_connections_at_once() -> None:
     began, go = asyncio.Event(), asyncio.Event()
 
@@ -515,17 +542,12 @@ async def test_ipv6() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost: (certificate, key)."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 async def test_https(certificate: tuple[Path, Path]) -> None:
     client_context = ssl.create_default_context(cafile=certificate[0])
+    client_context.check_hostname = False
     async with front(hello, tls=server_context(*certificate)) as site:
         received = await raw_request(site.port or 0, get("Connection: close"), ssl_context=client_context)
         assert received.endswith(b"hello")

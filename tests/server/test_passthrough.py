@@ -9,7 +9,6 @@ import gzip
 import json
 import logging
 import ssl
-import subprocess
 import tracemalloc
 from pathlib import Path
 
@@ -40,7 +39,7 @@ from tests.fakes import (
     raw_request,
     stream_head,
 )
-from tests.server.front import Client, proxy
+from tests.server.front import Client, make_certificate, proxy
 
 OK = [head(200, [("A", "1")], length=2, reason="Fine"), b"ok"]
 
@@ -272,6 +271,24 @@ async def test_no_100_is_sent_for_a_request_that_goes_nowhere() -> None:
         received = await raw_request(site.port or 0, data, until_close=False)
         assert received.startswith(b"HTTP/1.1 502 ")
         assert b"Connection: close" in received
+
+
+async def test_an_old_clients_expectation_is_not_met_and_not_passed_on() -> None:
+    data = get("Expect: 100-continue", "Content-Length: 3", method="PUT", version="1.0") + b"abc"
+    async with ScriptedUpstream(OK) as upstream, proxy(upstream.url) as site:
+        assert (await raw_request(site.port or 0, data)).startswith(b"HTTP/1.1 200 ")
+        assert upstream.requests[0].get("Expect") is None
+
+
+async def test_a_timeout_within_an_upload_ends_in_one_answer(caplog: pytest.LogCaptureFixture) -> None:
+    """The upstream gives no answer while the client still sends."""
+    async with ScriptedUpstream([Early(read=False), Stall()]) as upstream:
+        limits = {"lingering_time": 0.05}
+        async with proxy(upstream.url, settings={"response_timeout": "100ms"}, limits=limits) as site:
+            async with Client.open(site.port or 0, get("Content-Length: 9000000", method="POST")) as client:
+                client.send(b"x" * 8_000_000)
+                problem_of(await client.rest(), 504, "upstream_stalled")
+    assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
 
 
 async def test_another_expectation_is_refused() -> None:
@@ -851,13 +868,7 @@ async def test_an_event_stream_that_is_not_read_to_its_end_is_closed() -> None:
 
 @pytest.fixture(scope="module")
 def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A self-signed certificate for localhost: (certificate, key)."""
-    folder = tmp_path_factory.mktemp("tls")
-    cert, key = folder / "cert.pem", folder / "key.pem"
-    subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"]
-    command = ["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", *subject]
-    subprocess.run([*command, "-keyout", str(key), "-out", str(cert)], check=True, capture_output=True)
-    return cert, key
+    return make_certificate(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.mark.parametrize("how", ["ca_file", "unverified", "system", "wrong name"])

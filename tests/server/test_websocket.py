@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import aiohttp
 import pytest
 from aiohttp import WSMsgType, web
 from aiohttp.test_utils import TestServer
 
+from sse_proxy.server.http import server_context
 from tests.fakes import (
     End,
     Reset,
@@ -24,7 +27,7 @@ from tests.fakes import (
     parse_response,
     raw_request,
 )
-from tests.server.front import Client, proxy
+from tests.server.front import Client, make_certificate, proxy
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 OVER = web.ResponseKey("over", bool)
@@ -109,6 +112,21 @@ async def test_any_bytes_pass_both_ways(connection: str) -> None:
     finally:
         server.close()
         await server.wait_closed()
+
+
+async def test_a_tunnel_through_tls_on_both_sides(tmp_path: Path) -> None:
+    files = make_certificate(tmp_path)
+    context = ssl.create_default_context(cafile=files[0])
+    context.check_hostname = False
+    noise = bytes(range(256)) * 1000
+    server_side = server_context(*files)
+    async with ScriptedUpstream([switching(), noise, Stall()], ssl_context=server_side) as upstream:
+        settings = {"tls": {"ca_file": str(files[0])}}
+        async with proxy(f"https://localhost:{upstream.port}", tls=server_side, settings=settings) as site:
+            async with Client.open(site.port or 0, upgrade(), ssl_context=context) as client:
+                await client.until(b"\r\n\r\n")
+                assert await client.exactly(len(noise)) == noise
+            await upstream.client_closed(0, 1)
 
 
 REFUSALS: dict[str, Script] = {
