@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from sse_proxy.server.body import BodyFault, RequestBody, content_length, expects_continue_of
 from sse_proxy.server.downstream import has_left
-from sse_proxy.server.exact import BodyFault
 from sse_proxy.server.headers import (
     Headers,
     encode_header,
@@ -20,7 +20,6 @@ from sse_proxy.server.headers import (
     peer_address,
 )
 from sse_proxy.server.history import SCRUB_LIMIT, scrub_history
-from sse_proxy.server.passthrough import RequestBody, content_length, expects_continue_of
 from sse_proxy.server.problem import RequestRefused
 from sse_proxy.server.services import Services, StreamRoute
 from sse_proxy.server.stream import StreamRun

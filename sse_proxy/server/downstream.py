@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import select
+import socket
+import struct
+import sys
 from collections.abc import Callable
 
 from aiohttp import web
@@ -15,9 +18,27 @@ from aiohttp import web
 from sse_proxy.server.exact import ExactResponse, HeadWriter
 from sse_proxy.server.http import FrontConnection
 
+if sys.platform == "linux":
+    import fcntl
+    import termios
+
 __all__ = ["StreamWriter", "has_left"]
 
 _FLUSH_S = 5.0
+
+
+def _in_kernel(sock: socket.socket | None) -> int:
+    """Return how many bytes the peer's kernel has not acknowledged; 0 where that is not told.
+
+    The kernel takes megabytes, and lets a transport write again when a third of that is free: without this, a reader
+    that takes a little all the time would seem to take nothing.
+    """
+    if sys.platform != "linux" or sock is None or sock.fileno() < 0:
+        return 0
+    try:
+        return int(struct.unpack("i", fcntl.ioctl(sock.fileno(), termios.TIOCOUTQ, b"\0\0\0\0"))[0])
+    except OSError:
+        return 0
 
 
 def has_left(transport: asyncio.BaseTransport) -> bool:
@@ -65,9 +86,11 @@ class StreamWriter:
 
     @property
     def unsent(self) -> int:
-        """How many bytes wait for the client."""
+        """How many bytes wait for the client, those in the kernel too where that tells."""
         transport = self._protocol.transport
-        return 0 if transport is None else transport.get_write_buffer_size()
+        if transport is None:
+            return 0
+        return transport.get_write_buffer_size() + _in_kernel(transport.get_extra_info("socket"))
 
     @property
     def gone(self) -> bool:
@@ -122,7 +145,7 @@ class StreamWriter:
         self._protocol.on_writable = None
         transport = self._protocol.transport
         self._response.abandon(self._request)
-        if transport is not None and self.unsent:
+        if transport is not None and transport.get_write_buffer_size():
             # It closes when what was written is taken. A client that takes nothing must not keep it for ever.
             asyncio.get_running_loop().call_later(_FLUSH_S, transport.abort)
         return self._response

@@ -9,9 +9,8 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-import re
 import ssl
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -19,27 +18,17 @@ from weakref import WeakSet
 
 import aiohttp
 from aiohttp import hdrs, web
-from aiohttp.http import HttpVersion11
 from yarl import URL
 
 from sse_proxy.config import Upstream
 from sse_proxy.errors import UpstreamBadResponse, UpstreamStalled, UpstreamUnreachable
 from sse_proxy.server import websocket
-from sse_proxy.server.exact import (
-    BadHead,
-    BodyFault,
-    ExactRequest,
-    ExactResponse,
-    HeadWriter,
-    RequestHead,
-    ResponseClock,
-    WatchedResponse,
-    hang_up,
-)
+from sse_proxy.server.body import BodyFault, RequestBody, content_length, expects_continue_of
+from sse_proxy.server.exact import BadHead, ExactResponse, HeadWriter
+from sse_proxy.server.exact_client import ExactRequest, RequestHead, ResponseClock, WatchedResponse, hang_up
 from sse_proxy.server.headers import (
     Headers,
     RawHeaders,
-    decode_header,
     end_to_end,
     forwarded_headers,
     header_values,
@@ -47,11 +36,12 @@ from sse_proxy.server.headers import (
 )
 from sse_proxy.server.problem import RequestRefused
 from sse_proxy.server.target import request_host, split_target, upstream_target
+from sse_proxy.server.watch import SocketWatch
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
 
-__all__ = ["EventStreamHandler", "Passthrough", "RequestBody", "content_length", "expects_continue_of"]
+__all__ = ["EventStreamHandler", "Passthrough"]
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +54,6 @@ READ_BUFFER_BYTES = 64 * 1024
 # Requests without an effect (RFC 9110 9.2.1). Only they may take a connection that carried others, and are sent once
 # more should it turn out to be dead; any other request gets a connection of its own, as it must never be sent twice.
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS", "TRACE"})
-_DIGITS = re.compile(r"[0-9]+")
-_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 
 class Passthrough:
@@ -187,6 +175,7 @@ class Passthrough:
             chunked=chunked,
             last=not shared,
             upgrade=upgrade,
+            gone=bool if body is None else SocketWatch(request.transport, half_closed=True),
             used=self._used if shared else None,
         )
         return head, body
@@ -286,84 +275,6 @@ class Passthrough:
             return _cut(request, out, reset)  # aiohttp takes a reset for the end of a body that has no other
         await out.write_eof()
         return out
-
-
-class RequestBody:
-    """The body of a client's request.
-
-    Args:
-        timeout_s: longest pause between two pieces; None for no limit.
-        expects_continue: the client waits for a 100 before it sends (RFC 9110 10.1.1).
-
-    Attributes:
-        complete: all of it was read.
-    """
-
-    def __init__(self, request: web.BaseRequest, timeout_s: float | None, expects_continue: bool) -> None:
-        self._request = request
-        self._timeout_s = timeout_s
-        self._expects_continue = expects_continue
-
-    @property
-    def complete(self) -> bool:
-        return self._request.content.is_eof()
-
-    async def pieces(self) -> AsyncGenerator[bytes, None]:
-        """Yield the body as it comes.
-
-        Raises:
-            BodyFault: its framing is broken, it paused for too long, or the client is gone.
-        """
-        content = self._request.content
-        if self._expects_continue:
-            self._continue()
-        try:
-            while not content.at_eof():
-                piece = content.read_nowait()
-                if not piece:
-                    async with asyncio.timeout(self._timeout_s):
-                        piece = await content.readany()
-                if piece:
-                    yield piece
-        except TimeoutError as error:
-            raise BodyFault(408, "The request's body did not arrive in time.") from error
-        except (web.RequestPayloadError, OSError) as error:
-            raise BodyFault(400, "The request's body is broken.") from error
-
-    def _continue(self) -> None:
-        writer, transport = self._request.writer, self._request.transport
-        # Not behind an early answer's head; and straight to the transport: it is no part of that answer.
-        if transport is not None and not (isinstance(writer, HeadWriter) and writer.begun):
-            transport.write(_CONTINUE)
-
-
-def expects_continue_of(request: web.BaseRequest) -> bool:
-    """Tell whether the client waits for a 100.
-
-    Raises:
-        RequestRefused: 417 for any other expectation.
-    """
-    expected = header_values(request.raw_headers, "expect")
-    if not expected or request.version < HttpVersion11:
-        return False
-    if expected != ["100-continue"]:
-        raise RequestRefused(417, "The only expectation known here is 100-continue.", close=True)
-    return True
-
-
-def content_length(raw: RawHeaders) -> int | None:
-    """Return the length a head declares, None for none; aiohttp's parser has refused contradictions.
-
-    Raises:
-        UpstreamBadResponse: not a number.
-    """
-    for name, value in raw:
-        if name.lower() == b"content-length":
-            text = decode_header(value).strip(" \t")
-            if not _DIGITS.fullmatch(text) or len(text) > 19:
-                raise UpstreamBadResponse(f"Content-Length {text[:40]!a}")
-            return int(text)
-    return None
 
 
 def _check_framing(raw: RawHeaders, codings: list[str]) -> None:

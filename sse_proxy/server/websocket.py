@@ -19,6 +19,7 @@ from aiohttp.streams import EMPTY_PAYLOAD
 from sse_proxy.errors import UpstreamBadResponse
 from sse_proxy.server.exact import BadHead, ExactResponse
 from sse_proxy.server.headers import end_to_end, header_values
+from sse_proxy.server.watch import SocketWatch, drained
 
 __all__ = ["PROTOCOL", "is_upgrade", "tunnel"]
 
@@ -111,10 +112,13 @@ class _Pipe:
 
     async def valve(self) -> None:
         """Let the source go on whenever the sink has taken what was written."""
+        # A source that half-closed may have more on its way to us; only one that was reset has not.
+        gone = SocketWatch(self._source.transport)
         while True:
             await self._full.wait()
             self._full.clear()
-            await self._writer.drain()
+            if await drained(self._writer, gone):
+                self._ended.set()
             source = self._source.transport
             if source is not None and not source.is_closing():
                 source.resume_reading()

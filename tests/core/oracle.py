@@ -125,7 +125,7 @@ class CannotTell(Exception):
     """The wire holds what this reading of `auto` leaves out: fields and comments before the dialect is decided."""
 
 
-def read_standard_text(wire: str) -> Reading:
+def read_standard_text(wire: str, *, first: bool = True) -> Reading:
     """Read a right writer's frames, with any line ends."""
     text: list[str] = []
     data: list[str] = []
@@ -142,7 +142,7 @@ def read_standard_text(wire: str) -> Reading:
         elif line == "data":
             data.append("")
     for n, frame in enumerate(frames):
-        if n == 0 and is_routing(frame):
+        if first and n == 0 and is_routing(frame):
             continue
         if is_done(frame):
             return Reading("".join(text), "done")
@@ -193,7 +193,7 @@ def read_auto(wire: str) -> Reading:
                 weak += 1
                 if weak == 4:
                     held = ["data: " + frame.replace("\n", "\ndata: ") + "\n\n" for frame in frames]
-                    rest = read_standard_text("".join(held) + wire[start:])
+                    rest = read_standard_text("".join(held) + wire[start:], first=first)
                     return Reading(text + rest.text, rest.end)
             elif not weak:
                 agreed, text = start, text + "".join(frames)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
+import socket
 import ssl
+import struct
 import subprocess
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from sse_proxy.server.headers import request_id
 from sse_proxy.server.http import FrontServer, Handler, Site, serve
 from sse_proxy.server.passthrough import Passthrough
 
-__all__ = ["Client", "front", "make_certificate", "make_upstream", "proxy"]
+__all__ = ["Client", "front", "make_certificate", "make_upstream", "proxy", "still"]
 
 LISTEN = Listen(host="127.0.0.1", port=0)
 
@@ -83,6 +85,15 @@ async def proxy(
         await passthrough.close()
 
 
+async def still(amount: Callable[[], int], limit_s: float = 10.0) -> None:
+    """Wait until a number does not change any more: three looks, a tenth of a second apart, see the same."""
+    async with asyncio.timeout(limit_s):
+        looks = [amount()]
+        while len(looks) < 3 or len(set(looks[-3:])) > 1:
+            await asyncio.sleep(0.1)
+            looks.append(amount())
+
+
 class Client:
     """A raw client connection that a test drives step by step; every wait is bounded."""
 
@@ -105,6 +116,17 @@ class Client:
 
     def send(self, data: bytes) -> None:
         self.writer.write(data)
+
+    def reset(self) -> None:
+        """End with an RST."""
+        sock = self.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.writer.transport.abort()
+
+    async def stuck(self) -> None:
+        """Wait until the peer takes no more of what was sent."""
+        await still(self.writer.transport.get_write_buffer_size)
+        assert self.writer.transport.get_write_buffer_size() > 0
 
     async def until(self, mark: bytes, limit_s: float = 5.0) -> bytes:
         """Read up to and with `mark`."""

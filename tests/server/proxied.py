@@ -76,8 +76,8 @@ class Running:
 
     async def last(self) -> StreamEntry:
         """Wait until every stream is accounted for, and return the last one."""
-        await eventually(lambda: self.idle, what="the streams to be over")
-        return self.proxy.registry.recent()[0]
+        recent = await eventually(lambda: self.idle and self.proxy.registry.recent(), what="the streams to be over")
+        return recent[0]
 
 
 @asynccontextmanager

@@ -19,7 +19,7 @@ import pytest
 
 from sse_proxy.errors import FailureCode
 from tests.fakes import End, Request, Reset, Script, ScriptedUpstream, Stall, chunk, last_chunk, stream_head
-from tests.server.proxied import Answer, answer_text, ask, post, running, wire
+from tests.server.proxied import WIRES, Answer, answer_text, ask, post, running, wire
 
 AT_ONCE = 128
 WRITERS = ("gaapi", "gachatbot")
@@ -67,21 +67,47 @@ def frames(name: str, writer: str) -> tuple[bytes, str, bytes, int]:
     return body, answer_text(name), body[: body.index(b"\n\n") + 2], body.rindex(MARKER)
 
 
-def surely_arrived(name: str, writer: str, cut: int) -> str:
-    """Return the answer's text that the first `cut` bytes hold whichever writer sent them (design section 3)."""
+@cache
+def arrivals(name: str, writer: str) -> list[int]:
+    """Return for every cut how many bytes of the answer, as the host computed it, stand before it on the wire."""
     body, _, routing, _ = frames(name, writer)
+    answer = (WIRES / f"{name}.answer.txt").read_bytes().decode()
+    if writer == "gachatbot":
+        answer = answer.replace("\r", "")
+    line_end = "\n" if writer == "gaapi" else f"\n{PREFIX}"
+    counts = [0] * len(routing)
+    made = routing
+    for piece in re.findall(r"(?s).+?(?:[.!?]\s+(?=\S)|\Z)", answer):
+        for at, part in enumerate([PREFIX, *piece, "\n\n"]):
+            is_text = 0 < at <= len(piece)
+            raw = (line_end if part == "\n" and is_text else part).encode()
+            counts += [counts[-1]] * (len(raw) - 1) + [counts[-1] + is_text]
+            made += raw
+    assert body == made + f"{PREFIX}[DONE]\n\n".encode()
+    return [0, *counts, *[counts[-1]] * (len(body) - len(counts))]
+
+
+def is_proven(name: str, writer: str, cut: int) -> bool:
+    """Whether the first `cut` bytes prove that the broken writer sent them: a line without `data: `."""
+    body, _, routing, _ = frames(name, writer)
+    lines = re.split(rb"\r\n|\r|\n", body[len(routing) : cut])
+    return writer == "gaapi" and any(line and not PREFIX.encode().startswith(line[:6]) for line in lines)
+
+
+def surely_arrived(name: str, writer: str, cut: int) -> int:
+    """Return how many characters of the answer the first `cut` bytes hold whichever writer sent them (section 3)."""
+    body, whole, routing, _ = frames(name, writer)
     sent = body[len(routing) : cut].decode("utf-8", "ignore").replace("\r\n", "\n").replace("\r", "\n")
-    lines = sent.split("\n")
-    if writer == "gaapi" and any(line and not PREFIX.startswith(line[:6]) for line in lines):
-        text = sent.replace(f"\n\n{PREFIX}", "").removeprefix(PREFIX)  # a line without prefix: proof
-        return text[: len(text) - UNDECIDED_CHARS]
-    certain = ""
-    for frame in sent.split("\n\n"):
-        first, *more = frame.removeprefix(PREFIX).split("\n")
-        if more or not re.search(r"[.!?]\s+$", first):
-            return certain + first[: len(first) - UNDECIDED_CHARS]  # what follows may be text or frames
-        certain += first
-    return certain[: len(certain) - UNDECIDED_CHARS]
+    arrived = arrivals(name, writer)[cut] - (body[:cut].count(b"\r") if writer == "gaapi" else 0)
+    if not is_proven(name, writer, cut):
+        certain = 0  # whole frames that end at a sentence, and the first line of the one behind them
+        for frame in sent.split("\n\n"):
+            first, *more = frame.removeprefix(PREFIX).split("\n")
+            certain += len(first)
+            if more or not re.search(r"[.!?]\s+$", first):
+                break
+        arrived = min(arrived, certain)
+    return max(0, arrived - UNDECIDED_CHARS)
 
 
 def check(name: str, writer: str, cut: int, end: Ending, answer: Answer) -> None:
@@ -104,10 +130,12 @@ def check(name: str, writer: str, cut: int, end: Ending, answer: Answer) -> None
     codes = {end.code, FailureCode.UPSTREAM_EMPTY} if end.clean and cut < len(routing) else {end.code}
     assert error["code"] in codes, told
     assert set(error) == {"error", "code", "status", "retryable", "requestId"}, told
-    assert whole.startswith(answer.text), told
+    # After 200 ms without proof a blank line and `data: ` are taken for a frame's end, also where they are the answer's
+    # own (section 3: time settles it): such an answer that stalls right there is the one that may be misread.
+    settled_by_time = end.name == "stall" and f"\n\n{PREFIX}" in whole and not is_proven(name, writer, cut)
+    assert whole.startswith(answer.text) or settled_by_time, told
     sure = surely_arrived(name, writer, cut)
-    assert whole.startswith(sure), told
-    assert len(answer.text) >= len(sure), (told, sure)
+    assert len(answer.text) >= sure, (told, sure)
     for hidden in (b"127.0.0.1", b"Errno", b"reset by peer", b"Traceback"):
         assert hidden not in answer.body, told
 
@@ -199,12 +227,13 @@ async def test_an_answer_that_holds_the_marker_ends_there(steps: tuple[Any, ...]
 
 def test_the_matrix_can_fail() -> None:
     """A response that only looks whole is found out, in each of the ways a proxy gets it wrong."""
-    body, _, routing, _ = frames("improvisation", "gaapi")
+    body, whole, routing, _ = frames("improvisation", "gaapi")
     cut = len(body) // 2
     end = ENDS[0]
     error = json.dumps({"error": "x", "code": end.code, "status": 502, "retryable": True, "requestId": "1"})
     event = f"event: error\ndata: {error}\n\n".encode()
-    good = routing + f"data: {surely_arrived('improvisation', 'gaapi', cut)}".replace("\n", "\ndata: ").encode() + b"\n\n"
+    text = whole[: surely_arrived("improvisation", "gaapi", cut)]
+    good = routing + (PREFIX + text.replace("\n", f"\n{PREFIX}") + "\n\n").encode()
 
     def verdict(made: bytes, whole: bool = True) -> Callable[[], None]:
         return lambda: check("improvisation", "gaapi", cut, end, Answer(200, [], made, whole))
@@ -217,7 +246,7 @@ def test_the_matrix_can_fail() -> None:
         verdict(good + event + event),
         verdict(good + event, whole=False),
         verdict(routing + event),
-        verdict(good.replace(b"a", b"e") + event),
+        verdict(good.replace(b"chord", b"card") + event),
     ):
         with pytest.raises(AssertionError):
             wrong()

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import json
 import logging
@@ -15,6 +16,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 from aiohttp import web
+from aiohttp.client_proto import ResponseHandler
 
 from sse_proxy.server.exact import ExactResponse
 from sse_proxy.server.http import server_context
@@ -39,8 +41,9 @@ from tests.fakes import (
     raw_request,
     stream_head,
 )
-from tests.server.front import Client, make_certificate, proxy
+from tests.server.front import Client, make_certificate, proxy, still
 
+HUGE = 120_000_000  # more than all the buffers on the way hold
 OK = [head(200, [("A", "1")], length=2, reason="Fine"), b"ok"]
 
 
@@ -282,11 +285,11 @@ async def test_an_old_clients_expectation_is_not_met_and_not_passed_on() -> None
 
 async def test_a_timeout_within_an_upload_ends_in_one_answer(caplog: pytest.LogCaptureFixture) -> None:
     """The upstream gives no answer while the client still sends."""
-    async with ScriptedUpstream([Early(read=False), Stall()]) as upstream:
+    async with ScriptedUpstream([Early(read=False), Wait(asyncio.Event())]) as upstream:
         limits = {"lingering_time": 0.05}
         async with proxy(upstream.url, settings={"response_timeout": "100ms"}, limits=limits) as site:
-            async with Client.open(site.port or 0, get("Content-Length: 9000000", method="POST")) as client:
-                client.send(b"x" * 8_000_000)
+            async with Client.open(site.port or 0, get(f"Content-Length: {HUGE}", method="POST")) as client:
+                client.send(bytes(HUGE - 1))
                 problem_of(await client.rest(), 504, "upstream_stalled")
     assert len([r for r in caplog.records if r.levelno >= logging.WARNING]) == 1
 
@@ -379,11 +382,22 @@ async def test_a_client_that_leaves_within_its_body_ends_the_upstream_request() 
         assert not upstream.requests[0].complete
 
 
-async def test_a_client_that_leaves_while_the_upstream_does_not_read_frees_the_connection() -> None:
-    async with ScriptedUpstream([Early(read=False), Stall()]) as upstream, proxy(upstream.url) as site:
-        async with Client.open(site.port or 0, get("Content-Length: 30000000", method="POST") + b"x" * 20_000_000):
+def upstream_connections() -> list[asyncio.Transport]:
+    """Return the transports of aiohttp's client that are not closed yet."""
+    handlers = (each for each in gc.get_objects() if isinstance(each, ResponseHandler))
+    return [handler.transport for handler in handlers if handler.transport is not None]
+
+
+async def test_a_client_that_resets_while_the_upstream_does_not_read_frees_both_connections() -> None:
+    """Its reading is paused then. An orderly end would stand behind the bytes that nobody takes, and wait there."""
+    async with ScriptedUpstream([Early(read=False), Wait(asyncio.Event())]) as upstream, proxy(upstream.url) as site:
+        data = get(f"Content-Length: {HUGE}", method="POST") + bytes(HUGE - 1)
+        async with Client.open(site.port or 0, data) as client:
             await eventually(lambda: bool(upstream.requests))
+            await client.stuck()
+            client.reset()
         await eventually(lambda: not site._front.connections, 2)
+        await eventually(lambda: not upstream_connections(), 2)
 
 
 # --- the answer, as the client sees it ----------------------------------------------------------------------------
@@ -792,11 +806,7 @@ async def test_a_side_that_does_not_take_holds_the_other_back(direction: str) ->
                             await client.writer.drain()
 
                     pushing = asyncio.create_task(push())
-                before = -1
-                async with asyncio.timeout(10):
-                    while stopped_at != before:  # until nothing moves
-                        before = stopped_at
-                        await asyncio.sleep(0.3)
+                await still(lambda: stopped_at)
                 if direction == "up":
                     pushing.cancel()
                     await asyncio.wait([pushing])

@@ -16,6 +16,7 @@ from aiohttp.test_utils import TestServer
 
 from sse_proxy.server.http import server_context
 from tests.fakes import (
+    Early,
     End,
     Reset,
     Script,
@@ -27,7 +28,7 @@ from tests.fakes import (
     parse_response,
     raw_request,
 )
-from tests.server.front import Client, make_certificate, proxy
+from tests.server.front import Client, make_certificate, proxy, still
 
 KEY = "dGhlIHNhbXBsZSBub25jZQ=="
 OVER = web.ResponseKey("over", bool)
@@ -282,11 +283,7 @@ async def test_a_side_that_does_not_read_holds_the_other_back(direction: str) ->
             async with Client.open(site.port or 0, upgrade()) as client:
                 await client.until(b"\r\n\r\n")
                 mine = asyncio.create_task(pull(client.reader) if direction == "down" else push(client.writer))
-                before = -1
-                async with asyncio.timeout(10):
-                    while sent != before:  # until nothing moves
-                        before = sent
-                        await asyncio.sleep(0.3)
+                await still(lambda: sent)
                 assert 0 < sent < 30_000_000  # sockets' buffers hold some megabytes by themselves
                 go.set()
                 async with asyncio.timeout(20):
@@ -297,6 +294,16 @@ async def test_a_side_that_does_not_read_holds_the_other_back(direction: str) ->
     finally:
         server.close()
         await server.wait_closed()
+
+
+async def test_a_client_that_resets_while_the_upstream_does_not_read_frees_the_tunnel() -> None:
+    async with ScriptedUpstream([Early(read=False), switching(), Wait(asyncio.Event())]) as upstream:
+        async with proxy(upstream.url) as site, Client.open(site.port or 0, upgrade()) as client:
+            await client.until(b"\r\n\r\n")
+            client.send(bytes(120_000_000))
+            await client.stuck()
+            client.reset()
+            await eventually(lambda: not site._front.connections, 2)
 
 
 # --- with aiohttp's own ends --------------------------------------------------------------------------------------

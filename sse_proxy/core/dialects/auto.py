@@ -91,6 +91,7 @@ class AutoParser:
         self._held_first = True
         self._held_last: str | None = None  # None: held from between frames; else from inside one that ends so
         self._weak_held = False
+        self._weak_start = 0, 0  # what of _items and of _raw stands before the first weak boundary that is held
         self._weak = 0
         self._line_mark = 0  # where in _raw the current line begins
         self._frame_mark = 0  # where in _raw the open frame begins
@@ -116,6 +117,11 @@ class AutoParser:
             return False
         last = self._items[-1]
         return isinstance(last, Event) and self._control.classify(last.data, first=False) is not Control.TEXT
+
+    def _holds_end(self) -> bool:
+        """Whether what is held, read as frames, ends the stream: in the marker, or in an error object."""
+        events = (item for item in self._items if isinstance(item, Event))
+        return self._ends_in_control() or any(self._control.marker(event.data) is not None for event in events)
 
     # Text in -------------------------------------------------------------------------------------------------------
 
@@ -198,7 +204,7 @@ class AutoParser:
             if line[0] == ":":
                 self._kind = _Line.COMMENT
                 if self._after_frame and self._weak_end():
-                    self._weak_held = True
+                    self._hold_weak()
             else:
                 self._boundary(line, items, single_prefix=False)
                 self._kind = _Line.FIELD
@@ -368,7 +374,7 @@ class AutoParser:
             return
         if self._weak_end():
             self._weak += 1
-            self._weak_held = True
+            self._hold_weak()
             if self._weak == _WEAK_BOUNDARIES:
                 self._release(items)
                 self._to_standard(items, line)
@@ -377,6 +383,17 @@ class AutoParser:
             self._raw.append(line)
             self._size = len(line)
         self._after_frame = self._after_control = self._after_comment = False
+
+    def _hold_weak(self) -> None:
+        if not self._weak_held:
+            self._weak_held = True
+            self._weak_start = len(self._items), self._line_mark
+
+    def _drop_weak(self) -> list[Item]:
+        """Return what stands before the first weak boundary that is held, and drop what follows it."""
+        items, raw = self._weak_start
+        self._rules.drop("".join(self._raw[raw:]))
+        return self._items[:items]
 
     def _hold(self, last: str | None) -> None:
         """Hold from here on: inside a frame whose text ends in `last`; None: from between frames."""
@@ -467,8 +484,8 @@ class AutoParser:
             done = not self._passed and self._control.marker("\n".join(self._data)) is not None
             self._rules.ledger.repair(RepairKind.BARE_MARKER if done else RepairKind.UNTERMINATED_EVENT)
             self._blank_line(items)
-        if self._weak_held and self._text and self._rules.require_done and not self._ends_in_control():
-            self._rules.drop("".join(self._raw))
+        if self._weak_held and self._text and self._rules.require_done and not self._holds_end():
+            items += self._drop_weak()
         else:
             items += self._items
         self._items.clear()
@@ -492,8 +509,7 @@ class AutoParser:
         if self._decided is not None:
             return self._decided.abort()
         if self._weak_held:
-            self._rules.drop("".join(self._raw))
-            return []
+            return self._drop_weak()
         items = list(self._items)
         line = "".join(self._line)
         if self._kind is _Line.MORE:
