@@ -67,12 +67,19 @@ def serve(path: Path | None, upstream: str | None, preset: str | None, listen: s
 @click.option("--host", type=click.Choice(["gaapi", "gachatbot"]), default="gaapi", show_default=True)
 @click.option("--chunks", type=click.Choice(["743", "a826864"]), default="743", show_default=True)
 @click.option("--fail", metavar="KIND", help="Let the host fail: 500, rst, stall, ... (with --once).")
-def demo(once: str | None, listen: str, host: str, chunks: str, fail: str | None) -> None:
+@click.pass_context
+def demo(context: click.Context, once: str | None, listen: str, host: str, chunks: str, fail: str | None) -> None:
     """Show the repair: an embedded legacy host, the proxy in front of it, and a page. No network needed."""
+    from sse_proxy.demo.knobs import Fail
     from sse_proxy.demo.run import run_demo, run_once
 
+    if fail is not None and fail not in list(Fail):
+        _stop([f"--fail: there is no failure {fail!r}; there are {', '.join(Fail)}"])
     if once is not None:
         sys.exit(run_once(once, host=host, chunks=chunks, fail=fail))
+    for name in ("host", "chunks", "fail"):
+        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT:
+            _stop([f"--{name} goes with --once; on the page the question's address says it (?{name}=...)"])
     sys.exit(run_demo(listen))
 
 

@@ -28,9 +28,33 @@ __all__ = [
 HOSTILE = (
     *("\n", "\n\n", "\n\n\n", "\r\n", "\r\n\r\n", "\r", "\n\ndata: ", "\ndata: ", "data: ", "data:", "data", ": ", ":"),
     *("[DONE]", " [DONE] ", "[DONE]\n\n", "\n\n[DONE]", "\n\ndata: [DONE]", "[DO", "NE]", "\n[DONE]\n"),
-    *('{"error":', '{"error":"x"}', '{"error":"x"}\n\n', '\n\ndata: {"error":"x"}', '{"type":"x"}', "{", "}", '"', '{"'),
+    *(
+        '{"error":',
+        '{"error":"x"}',
+        '{"error":"x"}\n\n',
+        '\n\ndata: {"error":"x"}',
+        '{"type":"x"}',
+        "{",
+        "}",
+        '"',
+        '{"',
+    ),
     *('{"error":"a\\"b","code":1}', '{ "error" : "x" } ', "{}", "null", "\\"),
-    *(". ", "! ", "?\n", ".", "!", "?", ".\n\n", ".\n\ndata: ", "? \n\ndata: [DONE]", ".\r\n", ".\r", ".\x85", ".\u2028"),
+    *(
+        ". ",
+        "! ",
+        "?\n",
+        ".",
+        "!",
+        "?",
+        ".\n\n",
+        ".\n\ndata: ",
+        "? \n\ndata: [DONE]",
+        ".\r\n",
+        ".\r",
+        ".\x85",
+        ".\u2028",
+    ),
     *("\x85", "\u2028", "\u2029", "\u200b", "\ufeff", "\xa0", "\u3000", "\x1c", "\x1f", "\x0b", "\x0c", "\0", "\t"),
     *("\U0001f3b8", "\U0001f468\u200d\U0001f3a4", "e\u0301", "\u00e9", "\ufffd", "\u4e2d\u6587"),
     *("id: 7", "\nid: 7\n", "event: error", "\nevent: error\ndata: x\n", "retry: 1", "\nretry: 1\n\n", ": ping\n\n"),
@@ -49,9 +73,29 @@ BENIGN = (
 LINES = (
     *("data: a", "data: b. ", "data:c", "data", "data: ", "data:  two", "data: [DONE]", "data: data: x", "Data: x"),
     *('data: {"error":"x"}', 'data: {"type":"routing","agentId":"a"}', '{"error":"bare"}', "[DONE]", "text", "", ""),
-    *("", "event: error", "event: delta", "event", "id: 7", "id", "id: a\0b", "retry: 10", "retry: x", "retry", ": ping"),
+    *(
+        "",
+        "event: error",
+        "event: delta",
+        "event",
+        "id: 7",
+        "id",
+        "id: a\0b",
+        "retry: 10",
+        "retry: x",
+        "retry",
+        ": ping",
+    ),
     *(":", "\ufeffdata: x", "other: y", "dataset: z", " data: w", "data: 3.", "data: 14. ", "data: caf\u00e9! "),
-    *('data: {"a":', 'data: 1}', '"b": 2}', 'data: {"type":"RUN_FINISHED"}', 'data: {"type":"RUN_ERROR"}', "{", "<html>"),
+    *(
+        'data: {"a":',
+        "data: 1}",
+        '"b": 2}',
+        'data: {"type":"RUN_FINISHED"}',
+        'data: {"type":"RUN_ERROR"}',
+        "{",
+        "<html>",
+    ),
 )
 
 
@@ -88,7 +132,9 @@ def cut(whole: Any, places: Sequence[int]) -> list[Any]:
 
 def cuts() -> st.SearchStrategy[Any]:
     """How bytes are cut: a function from bytes to chunks. Every byte alone, and few or many places at random."""
-    by_step = st.sampled_from([1, 2, 3, 7, 64]).map(lambda n: lambda raw: [raw[i : i + n] for i in range(0, len(raw), n)])
+    by_step = st.sampled_from([1, 2, 3, 7, 64]).map(
+        lambda n: lambda raw: [raw[i : i + n] for i in range(0, len(raw), n)]
+    )
     at_random = st.randoms(use_true_random=False).map(
         lambda rnd: lambda raw: cut(raw, [rnd.randrange(len(raw) + 1) for _ in range(rnd.choice([1, 2, 5, 40]))])
     )
@@ -99,9 +145,14 @@ def streams(max_lines: int = 20) -> st.SearchStrategy[bytes]:
     """Event streams of whole lines, right and wrong, with every line end, some invalid bytes, sometimes cut off."""
     ends = st.sampled_from([b"\n", b"\n", b"\n", b"\n", b"\r\n", b"\r", b"\n\n", b"\n\n\n", b""])
     one_end = st.sampled_from([b"\n", b"\r\n", b"\r"])
-    line = st.one_of(st.sampled_from(LINES).map(str.encode), st.sampled_from([b"data: \xff\xe4\xb8", b"\xf0\x9f", b"data: \xed\xa0\x80"]))
+    line = st.one_of(
+        st.sampled_from(LINES).map(str.encode),
+        st.sampled_from([b"data: \xff\xe4\xb8", b"\xf0\x9f", b"data: \xed\xa0\x80"]),
+    )
     mixed = st.lists(st.tuples(line, ends).map(b"".join), max_size=max_lines).map(b"".join)
-    regular = st.tuples(st.lists(line, max_size=max_lines), one_end).map(lambda drawn: b"".join(x + drawn[1] for x in drawn[0]))
+    regular = st.tuples(st.lists(line, max_size=max_lines), one_end).map(
+        lambda drawn: b"".join(x + drawn[1] for x in drawn[0])
+    )
     events = st.tuples(st.lists(line, max_size=max_lines), one_end).map(
         lambda drawn: b"".join(x + drawn[1] * 2 for x in drawn[0])
     )
@@ -111,5 +162,7 @@ def streams(max_lines: int = 20) -> st.SearchStrategy[bytes]:
 
 def garbage() -> st.SearchStrategy[bytes]:
     """Any bytes at all, and bytes with pieces of streams between them."""
-    piece = st.one_of(st.binary(max_size=8), st.sampled_from(HOSTILE).map(str.encode), st.sampled_from(LINES).map(str.encode))
+    piece = st.one_of(
+        st.binary(max_size=8), st.sampled_from(HOSTILE).map(str.encode), st.sampled_from(LINES).map(str.encode)
+    )
     return st.lists(piece, max_size=30).map(b"".join)

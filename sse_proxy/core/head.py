@@ -124,8 +124,9 @@ class StreamHead:
         return None if value is None and len(held) <= MAX_ROUTING else _failure_of(value, held)
 
     def close(self, *, nothing_came: bool) -> list[Item]:
-        """The stream ended; `nothing_came`: it had no event at all."""
-        seen = self._seen if self._lenient else self.take()
+        """The stream ended; `nothing_came`: it had no event at all. What is held stays, to be taken."""
+        self._held = self.take()
+        seen = self._seen if self._lenient else self._held
         if self.decided or not nothing_came or not seen.strip("\r\n"):
             return []
         if seen.startswith(":") or any(word.startswith(seen) for word in _STARTS) or seen.startswith(_STARTS):

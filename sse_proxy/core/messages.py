@@ -19,7 +19,10 @@ _UNSAFE = re.compile(
     r"""[<>{}\[\]\\/@=;|`$\x00-\x1f\x7f-\x9f\u2028\u2029\ufffd]   # markup, paths, URLs, code, control characters
       | \w\.\w                                                    # host.name, Some.Exception, 10.0.0.1
       | :\d | ::                                                  # :5232, ::1
-      | \b(?:traceback|exception|stack|errno|localhost|file|line\s\d+|at\s0x) """,
+      | \b(?:traceback|exception|stack|errno|localhost|file|line\s\d+|0x[0-9a-f])
+      | \w(?:error|exception)\b                                 # KeyError, NullReferenceException
+      | [\w-]{32}                                                # a key, a hash, a trace id
+    """,
     re.VERBOSE | re.IGNORECASE,
 )
 

@@ -66,8 +66,10 @@ class Pipeline:
                 self._parser = make_parser(options.dialect, self._rules)
         self._answer = make_answer(options, self.ledger)
         self._end_words = _end_words(options)
+        self._longest_word = max(map(len, self._end_words), default=0)
         self._seen = b""  # the last bytes, where such a word may have begun
         self._by_line = False
+        self._room = 0  # at least so many characters may still be held
         self._encoder = Encoder(options.reader, comment_blank_line=options.keepalive_blank_line)
         self._hold: tuple[float, float] | None = None  # how long the dialect's hold may last, and when it is over
         self._text_due: float | None = None
@@ -94,10 +96,14 @@ class Pipeline:
             return b""
         if self._closed:
             raise StreamClosed("feed() after close(): make one Pipeline for each stream")
-        if not self._may_end(chunk) and self._held() + _UNDECODED + len(chunk) <= self._options.max_event_bytes:
+        self._room -= len(chunk)
+        if self._room < 0:
+            self._room = self._options.max_event_bytes - self._held() - _UNDECODED - len(chunk)
+        safe = self._safe_end(chunk)
+        start = safe if self._room >= 0 else 0
+        if start == len(chunk):
             return self._pass(self._take(chunk), now)
-        out: list[Item] = []
-        start = 0
+        out = self._take(chunk[:start]) if start else []
         while start < len(chunk) and not self._ended():
             end = self._step_end(chunk, start)
             out += self._take(chunk[start:end])
@@ -113,16 +119,27 @@ class Pipeline:
     def _take(self, part: bytes) -> list[Item]:
         return self._answer.feed(self._items(self._decoder.feed(part)))
 
-    def _may_end(self, chunk: bytes) -> bool:
-        """Whether something in `chunk` may end the stream: it is taken line by line, so what follows is not read.
+    def _safe_end(self, chunk: bytes) -> int:
+        """Return how much of `chunk` holds nothing that may end the stream; the rest is to be taken line by line.
 
-        So the account of a stream depends on its bytes, not on what came in one packet with its end.
+        What follows the end is then not read, so the account of a stream depends on its bytes, not on what came in
+        one packet with its end.
         """
-        if not self._by_line and self._end_words:
-            seen = self._seen + chunk
-            self._by_line = any(word in seen for word in self._end_words)
-            self._seen = seen[-max(map(len, self._end_words)) :]
-        return self._by_line
+        if self._by_line:
+            return 0
+        seen = self._seen + chunk
+        at = len(seen)
+        for word in self._end_words:
+            found = seen.find(word, 0, at)
+            if found >= 0:
+                at = found
+        if at == len(seen):
+            if self._end_words:
+                self._seen = seen[-self._longest_word :]
+            return len(chunk)
+        self._by_line = True
+        at = max(0, at - len(self._seen))
+        return max(chunk.rfind(b"\n", 0, at), chunk.rfind(b"\r", 0, at)) + 1
 
     def _held(self) -> int:
         """How many characters are held for the dialect and for the answer; none of them has been passed on."""
@@ -151,7 +168,7 @@ class Pipeline:
         items, text = self._head.feed(text)
         if items and isinstance(items[-1], Failure):
             # Nothing was repaired in what is no event stream, and nothing of it is passed on.
-            self.ledger.dropped_bytes += utf8_length(self._head.take())
+            self.ledger.dropped_bytes += utf8_length(self._head.take()) + self._decoder.discard()
             self.ledger.repairs.pop(RepairKind.INVALID_UTF8, None)
         if self._parser is None and self._head.decided:
             self._parser = make_parser(
@@ -293,6 +310,7 @@ class Pipeline:
         out = self._answer.feed(items)
         if self._head is not None and not self._ended():
             out += self._answer.feed(self._head.close(nothing_came=self.ledger.frames_in == 0))
+            self.ledger.dropped_bytes += utf8_length(self._head.take())
         if not self._ended():
             self._answer.settle()
         if not self._ended() and self._options.require_done:

@@ -64,6 +64,12 @@ class Utf8Decoder:
         self._count(text, held)
         return text
 
+    def discard(self) -> int:
+        """Forget an unfinished sequence; return how many bytes it had."""
+        held = self._decoder.getstate()[0]
+        self._decoder.reset()
+        return len(held)
+
     def _count(self, text: str, raw: bytes) -> None:
         # A U+FFFD that the host wrote itself is text, not an invalid sequence.
         self._ledger.repair(RepairKind.INVALID_UTF8, text.count(_REPLACEMENT) - raw.count(b"\xef\xbf\xbd"))

@@ -12,7 +12,7 @@ import aiohttp
 import click
 from rich.console import Console
 
-from sse_proxy.config import Capture, config_for_upstream
+from sse_proxy.config import Capture, Config, config_for_upstream
 from sse_proxy.demo.host import LegacyHost
 from sse_proxy.demo.once import render_once
 from sse_proxy.errors import ConfigError
@@ -23,6 +23,8 @@ __all__ = ["run_demo", "run_once"]
 
 _STREAM = {"gaapi": "/api/chatbot/chat/stream", "gachatbot": "/chatbot/api/chatbot/chat/stream"}
 _TWIN = {"gaapi": "/api/chatbot/chat", "gachatbot": "/chatbot/api/chatbot/chat"}
+_ONCE_IDLE_S = 3.0
+_PAGE_IDLE_S = 20.0
 
 
 def run_demo(listen: str) -> int:
@@ -46,7 +48,7 @@ async def _demo(listen: str) -> int:
     loop = asyncio.get_running_loop()
     try:
         admin = _free_admin()
-        config = config_for_upstream(host.url, preset="gaapi", listen=listen, admin=admin)
+        config = _impatient(config_for_upstream(host.url, preset="gaapi", listen=listen, admin=admin), _PAGE_IDLE_S)
         config = config.model_copy(update={"capture": Capture()})  # for the inspector: both sides of every stream
         set_up_logging(config.log)
         service = Service(config)
@@ -77,6 +79,18 @@ async def _demo(listen: str) -> int:
         await host.stop()
 
 
+def _impatient(config: Config, idle_s: float) -> Config:
+    """Return `config` with a short `idle_timeout`: nobody watches a host that stalls for the preset's five minutes."""
+    upstreams = []
+    for upstream in config.upstreams:
+        routes = []
+        for route in upstream.routes:
+            stream = route.stream and route.stream.model_copy(update={"idle_timeout": idle_s})
+            routes.append(route.model_copy(update={"stream": stream}))
+        upstreams.append(upstream.model_copy(update={"routes": tuple(routes)}))
+    return config.model_copy(update={"upstreams": tuple(upstreams)})
+
+
 def _free_admin() -> str:
     """Return the usual admin address, or a free port where another proxy has that."""
     with socket.socket() as probe:
@@ -101,7 +115,7 @@ async def _once(question: str, writer: str, chunks: str, fail: str | None) -> in
         config = config_for_upstream(
             host.url, preset="gaapi" if writer == "gaapi" else "gachatbot", listen="127.0.0.1:0", admin="off"
         )
-        service = Service(config)
+        service = Service(_impatient(config, _ONCE_IDLE_S))
         await service.start()
         assert service.site is not None
         knobs = {"host": writer, "chunks": chunks, **({"fail": fail} if fail else {})}
@@ -120,7 +134,7 @@ async def _once(question: str, writer: str, chunks: str, fail: str | None) -> in
 async def _ask(url: str, question: str) -> bytes:
     """POST a question; return as much of the body as came."""
     body = bytearray()
-    timeout = aiohttp.ClientTimeout(total=20)
+    timeout = aiohttp.ClientTimeout(total=2 * _ONCE_IDLE_S)
     try:
         async with (
             aiohttp.ClientSession(timeout=timeout) as session,

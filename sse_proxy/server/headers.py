@@ -122,8 +122,11 @@ def peer_address(request: web.BaseRequest) -> str | None:
 
 
 def is_trusted(peer: str | None, trusted_proxies: Sequence[type_network]) -> bool:
-    """Tell whether what this peer says about its own client is believed; a unix socket's peer never is."""
-    address = None if peer is None else _address(peer)
+    """Tell whether what this peer says about its own client is believed.
+
+    A unix socket's peer (None) is on this machine, and is believed where 127.0.0.1 is.
+    """
+    address = _address("127.0.0.1" if peer is None else peer)
     return address is not None and any(
         address.version == network.version and address in network for network in trusted_proxies
     )

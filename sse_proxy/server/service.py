@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -48,8 +49,11 @@ class Service:
             self.site = await serve(front, config.listen, tls=tls)
             if config.admin is not None:
                 await self._start_admin(config.admin)
-        except OSError:
+        except OSError as error:
             await self.stop(drain_timeout=0)
+            if isinstance(error, socket.gaierror):  # it does not say which name
+                where = config.listen if self.site is None else config.admin
+                raise OSError(error.errno, error.strerror, str(where)) from error
             raise
 
     async def _start_admin(self, listen: Listen) -> None:

@@ -54,8 +54,7 @@ class StreamRoute:
         assert settings is not None
         self.settings: StreamSettings = settings
         self.observe = upstream.mode == "observe"
-        # `mode: observe` looks on: it does not ask the host another question than the client did.
-        self.twin = settings.source == "json" and not self.observe
+        self.twin = settings.source == "json"
         self.cors = CorsMemory(settings.cors)
 
 

@@ -18,7 +18,9 @@ SPACE = (
     "\t\n\x0b\x0c\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
 )
-ERROR = re.compile(r'[ \t\r\n]*\{[ \t\r\n]*"error"[ \t\r\n]*:[ \t\r\n]*"(?:[^"\\\x00-\x1f]|\\.)*"[ \t\r\n]*\}[ \t\r\n]*')
+ERROR = re.compile(
+    r'[ \t\r\n]*\{[ \t\r\n]*"error"[ \t\r\n]*:[ \t\r\n]*"(?:[^"\\\x00-\x1f]|\\.)*"[ \t\r\n]*\}[ \t\r\n]*'
+)
 BARE_MARKER = re.compile(r"\n\n? {0,8}\[DONE\] {0,8}\n{0,2}\Z")
 
 

@@ -127,4 +127,3 @@ def repair(raw: bytes, options: StreamOptions, cuts: Cuts = whole, *, fail: Fail
         assert not part or part.endswith(b"\n\n"), "half an event"
     out = b"".join(parts)
     return Result(out, parts, read_standard(out)[0], pipeline.ledger)
-

@@ -24,7 +24,7 @@ GRID = list(itertools.product(Dialect, Payload, Split, Reader, Chunker))
 
 
 @st.composite
-def options(draw: st.DrawFn, **fixed: Any) -> StreamOptions:
+def options(draw: st.DrawFn, /, **fixed: Any) -> StreamOptions:
     """Any settings that can be combined, small limits among them."""
     dialect, payload, split, reader, chunker = draw(st.sampled_from(GRID))
     done = draw(st.sampled_from([(DONE,), (DONE,), (), ("[DONE]", "END")]))
@@ -70,7 +70,7 @@ def is_control(chunk: str) -> bool:
 def test_output_and_account_depend_on_the_bytes_alone(
     options: StreamOptions, raw: bytes, cuts: Cuts, fail: FailureCode | None
 ) -> None:
-    results = [repair(raw, options, each, fail=fail) for each in (whole, cuts, lambda raw: [raw[i : i + 1] for i in range(len(raw))])]
+    results = [repair(raw, options, each, fail=fail) for each in (whole, cuts, steps_of(1))]
     first = results[0]
     for other in results[1:]:
         assert other.out == first.out
@@ -164,9 +164,7 @@ def ga_client_chunks(result: Result) -> list[str]:
 @example(" \n\n \n", {"split": Split.LINE}, whole)
 @example("One. {two} three.\n\n{\n{\n[DONE]", {}, whole)
 @example("[DONE]! x", {}, whole)
-def test_a_ga_client_chunk_survives_trimming_and_is_one_line(
-    answer: str, settings: dict[str, Any], cuts: Cuts
-) -> None:
+def test_a_ga_client_chunk_survives_trimming_and_is_one_line(answer: str, settings: dict[str, Any], cuts: Cuts) -> None:
     assume(not any(map(in_band_marker, split_743(answer))))
     options = StreamOptions(dialect=Dialect.SINGLE_PREFIX, reader=Reader.GA_CLIENT, **settings)
     chunks = ga_client_chunks(repair(broken(answer), options, cuts))
@@ -257,8 +255,14 @@ def test_a_right_stream_keeps_its_text_with_a_tick_after_every_chunk(answer: str
 def test_what_is_held_is_bounded(endless: bytes, dialect: Dialect, payload: Payload, reader: Reader) -> None:
     limit = 2000
     options = StreamOptions(
-        dialect=dialect, payload=payload, reader=reader, split=Split.NONE, max_event_bytes=limit, max_chunk_bytes=100,
-        done=(), require_done=False,
+        dialect=dialect,
+        payload=payload,
+        reader=reader,
+        split=Split.NONE,
+        max_event_bytes=limit,
+        max_chunk_bytes=100,
+        done=(),
+        require_done=False,
     )
     pipeline = Pipeline(options)
     raw = endless * (20 * limit // len(endless))

@@ -72,12 +72,13 @@ class Running:
     @property
     def idle(self) -> bool:
         """Nothing is left of any stream."""
-        return not self.proxy.services.runs and not self.proxy.registry.active and not self.proxy.services.admission.active
+        services = self.proxy.services
+        return not (services.runs or services.registry.active or services.admission.active)
 
     async def last(self) -> StreamEntry:
         """Wait until every stream is accounted for, and return the last one."""
-        recent = await eventually(lambda: self.idle and self.proxy.registry.recent(), what="the streams to be over")
-        return recent[0]
+        await eventually(lambda: self.idle and self.proxy.registry.recent(), what="the streams to be over")
+        return self.proxy.registry.recent()[0]
 
 
 @asynccontextmanager
@@ -96,7 +97,12 @@ async def running(config: Config | str, **settings: Any) -> AsyncIterator[Runnin
 
 
 def post(
-    path: str = CHAT, body: bytes = QUESTION, *headers: str, method: str = "POST", version: str = "1.1", last: bool = True
+    path: str = CHAT,
+    body: bytes = QUESTION,
+    *headers: str,
+    method: str = "POST",
+    version: str = "1.1",
+    last: bool = True,
 ) -> bytes:
     """Return a request's bytes."""
     lines = [f"{method} {path} HTTP/{version}", "Host: proxy.example", *headers]
@@ -159,7 +165,8 @@ class Answer:
 def events(body: bytes) -> list[tuple[str, str]]:
     """Read an event stream as the HTML standard says (9.2.6): type and data of each event."""
     found: list[tuple[str, str]] = []
-    kind, data = "", []
+    kind = ""
+    data: list[str] = []
     text = body.decode("utf-8").removeprefix("\ufeff")
     lines = re.split("\r\n|\n|\r", text)
     for line in lines[:-1]:

@@ -56,53 +56,68 @@ async def test_before_the_upstreams_head(leave: Leave) -> None:
 
 @WAYS
 async def test_behind_an_early_head(leave: Leave) -> None:
-    async with proxy_and_upstream([Stall()], commit_after="1ms") as (proxy, upstream):
-        async with Client.open(proxy.port, post()) as client:
-            await client.until(b"\r\n\r\n")
-            leave(client)
-            await upstream.client_closed(timeout=LIMIT_S)
+    async with (
+        proxy_and_upstream([Stall()], commit_after="1ms") as (proxy, upstream),
+        Client.open(proxy.port, post()) as client,
+    ):
+        await client.until(b"\r\n\r\n")
+        leave(client)
+        await upstream.client_closed(timeout=LIMIT_S)
 
 
 @WAYS
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_in_the_middle(leave: Leave, version: str) -> None:
-    async with proxy_and_upstream([stream_head(), chunk(b"data: One. \n\n"), Stall()]) as (proxy, upstream):
-        async with Client.open(proxy.port, post(version=version)) as client:
-            await client.until(b"One. \n\n")
-            leave(client)
-            await upstream.client_closed(timeout=LIMIT_S)
+    async with (
+        proxy_and_upstream([stream_head(), chunk(b"data: One. \n\n"), Stall()]) as (proxy, upstream),
+        Client.open(proxy.port, post(version=version)) as client,
+    ):
+        await client.until(b"One. \n\n")
+        leave(client)
+        await upstream.client_closed(timeout=LIMIT_S)
 
 
 @pytest.mark.parametrize("scrub", [True, False])
 @WAYS
 async def test_while_its_body_goes_up(leave: Leave, scrub: bool) -> None:
-    async with proxy_and_upstream([Early(), Stall()], scrub_history=scrub) as (proxy, upstream):
-        async with Client.open(proxy.port, post(CHAT, b"", "Content-Length: 90000") + b"x" * 5000) as client:
-            await eventually(lambda: upstream.connections)
-            if not scrub:
-                await eventually(lambda: upstream.requests)
-            leave(client)
-            await upstream.client_closed(timeout=LIMIT_S)
+    async with (
+        proxy_and_upstream([Early(), Stall()], scrub_history=scrub) as (proxy, upstream),
+        Client.open(proxy.port, post(CHAT, b"", "Content-Length: 90000") + b"x" * 5000) as client,
+    ):
+        await eventually(lambda: upstream.connections)
+        if not scrub:
+            await eventually(lambda: upstream.requests)
+        leave(client)
+        await upstream.client_closed(timeout=LIMIT_S)
+
+
+async def fill(client: Client) -> None:
+    """Send until nothing is taken any more."""
+    for _ in range(1000):
+        client.send(b"x" * 65536)
+        try:
+            async with asyncio.timeout(0.3):
+                await client.writer.drain()
+        except TimeoutError:
+            return
+    raise AssertionError("64 MB were taken")
 
 
 @pytest.mark.skipif(not hasattr(select, "POLLRDHUP"), reason="needs a kernel that tells")
 async def test_while_the_upstream_takes_nothing_of_its_body() -> None:
     """Nothing is read from the client then, so that the loop cannot see it leave. (A FIN behind bytes that nobody takes
     does not even reach this machine.)"""
-    async with ScriptedUpstream([Early(read=False), Wait(asyncio.Event())]) as upstream:
-        async with running(upstream.url, scrub_history=False) as proxy:
-            async with Client.open(proxy.port, post(CHAT, b"", "Content-Length: 99000000")) as client:
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(10):
-                        for _ in range(1000):
-                            client.send(b"x" * 65536)
-                            async with asyncio.timeout(0.3):
-                                await client.writer.drain()
-                assert proxy.proxy.registry.active == 1
-                sock: socket.socket = client.writer.get_extra_info("socket")
-                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-                client.writer.transport.abort()
-                await eventually(lambda: proxy.idle, timeout=2.0, what="the stream to be over")
+    async with (
+        ScriptedUpstream([Early(read=False), Wait(asyncio.Event())]) as upstream,
+        running(upstream.url, scrub_history=False) as proxy,
+        Client.open(proxy.port, post(CHAT, b"", "Content-Length: 99000000")) as client,
+    ):
+        await fill(client)
+        assert proxy.proxy.registry.active == 1
+        sock: socket.socket = client.writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        client.writer.transport.abort()
+        await eventually(lambda: proxy.idle, timeout=2.0, what="the stream to be over")
 
 
 async def test_while_connecting() -> None:
@@ -114,11 +129,13 @@ async def test_while_connecting() -> None:
         for other in others:
             other.setblocking(False)
             other.connect_ex(("127.0.0.1", port))
-        async with running(f"http://127.0.0.1:{port}", connect_timeout="30s") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await eventually(lambda: proxy.proxy.registry.active)
-                fin(client)
-                await eventually(lambda: proxy.idle, timeout=LIMIT_S)
+        async with (
+            running(f"http://127.0.0.1:{port}", connect_timeout="30s") as proxy,
+            Client.open(proxy.port, post()) as client,
+        ):
+            await eventually(lambda: proxy.proxy.registry.active)
+            fin(client)
+            await eventually(lambda: proxy.idle, timeout=LIMIT_S)
         for other in others:
             other.close()
 
@@ -126,11 +143,13 @@ async def test_while_connecting() -> None:
 async def test_while_a_refused_connection_is_tried_again() -> None:
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        async with running(f"http://127.0.0.1:{nobody.getsockname()[1]}", connect_timeout="30s") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await eventually(lambda: proxy.proxy.registry.active)
-                rst(client)
-                await eventually(lambda: proxy.idle, timeout=LIMIT_S)
+        async with (
+            running(f"http://127.0.0.1:{nobody.getsockname()[1]}", connect_timeout="30s") as proxy,
+            Client.open(proxy.port, post()) as client,
+        ):
+            await eventually(lambda: proxy.proxy.registry.active)
+            rst(client)
+            await eventually(lambda: proxy.idle, timeout=LIMIT_S)
 
 
 async def test_while_a_body_that_is_no_stream_is_held() -> None:

@@ -84,41 +84,51 @@ def test_a_reader_is_stuck_only_when_it_took_nothing() -> None:
 
 
 async def test_our_head_leaves_after_commit_after_without_the_upstreams() -> None:
-    async with ScriptedUpstream([Stall()]) as upstream, running(upstream.url, commit_after="50ms") as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            assert b" 200 " in await client.until(b"\r\n\r\n")
-            assert await client.exactly(len(COMMENT)) == COMMENT
-            assert proxy.proxy.registry.live()[0].state is StreamState.WAITING
+    async with (
+        ScriptedUpstream([Stall()]) as upstream,
+        running(upstream.url, commit_after="50ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
+        assert await client.exactly(len(COMMENT)) == COMMENT
+        assert proxy.proxy.registry.live()[0].state is StreamState.WAITING
 
 
 async def test_a_keep_alive_that_is_due_commits_the_head() -> None:
-    async with ScriptedUpstream([Stall()]) as upstream, running(upstream.url, keepalive="50ms") as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            assert b" 200 " in await client.until(b"\r\n\r\n")
-            for _ in range(3):
-                await client.until(COMMENT[3:])
+    async with (
+        ScriptedUpstream([Stall()]) as upstream,
+        running(upstream.url, keepalive="50ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
+        for _ in range(3):
+            await client.until(COMMENT[3:])
 
 
 async def test_with_commit_after_off_nothing_leaves_before_the_upstreams_head() -> None:
     go = asyncio.Event()
     script: Script = [Wait(go), stream_head(), Stall()]
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, keepalive="20ms", commit_after=False, total_timeout="5s") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await upstream.request()
-                with pytest.raises(TimeoutError):
-                    await client.exactly(1, 0.2)
-                go.set()
-                await client.until(b"\r\n\r\n")
-                for _ in range(3):  # and from then on there are keep-alives
-                    await client.until(COMMENT[3:])
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, keepalive="20ms", commit_after=False, total_timeout="5s") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        await upstream.request()
+        with pytest.raises(TimeoutError):
+            await client.exactly(1, 0.2)
+        go.set()
+        await client.until(b"\r\n\r\n")
+        for _ in range(3):  # and from then on there are keep-alives
+            await client.until(COMMENT[3:])
 
 
 async def test_without_keep_alives_the_head_still_leaves_early() -> None:
-    async with ScriptedUpstream([Stall()]) as upstream:
-        async with running(upstream.url, commit_after="50ms", keepalive=False) as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                assert b" 200 " in await client.until(b"\r\n\r\n")
+    async with (
+        ScriptedUpstream([Stall()]) as upstream,
+        running(upstream.url, commit_after="50ms", keepalive=False) as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
 
 
 # --- keep-alives --------------------------------------------------------------------------------------------------
@@ -127,11 +137,14 @@ async def test_without_keep_alives_the_head_still_leaves_early() -> None:
 async def test_keep_alives_fall_between_events_never_into_one() -> None:
     """An event whose end is awaited is held or sent whole; the comment has its own place."""
     script: Script = [stream_head(), chunk(b"id: 1\ndata: half an ev"), Stall()]
-    async with ScriptedUpstream(script) as upstream, running(upstream.url, keepalive="30ms") as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            body = b""
-            while body.count(COMMENT) < 4:
-                body += await client.until(b"\n\n\r\n")
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, keepalive="30ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        body = b""
+        while body.count(COMMENT) < 4:
+            body += await client.until(b"\n\n\r\n")
     assert b"half" not in body
 
 
@@ -163,13 +176,16 @@ async def test_what_is_written_puts_the_keep_alive_off() -> None:
     steps: list[Step] = [stream_head()]
     for event in beats:
         steps += [chunk(b"data: word. \n\n"), Wait(event)]
-    async with ScriptedUpstream([*steps, Stall()]) as upstream, running(upstream.url, keepalive="500ms") as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            for event in beats:
-                await client.until(b"word. \n\n")
-                await _pass(0.05)
-                event.set()
-            assert proxy.proxy.registry.live()[0].ledger.keepalives == 0
+    async with (
+        ScriptedUpstream([*steps, Stall()]) as upstream,
+        running(upstream.url, keepalive="500ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        for event in beats:
+            await client.until(b"word. \n\n")
+            await _pass(0.05)
+            event.set()
+        assert proxy.proxy.registry.live()[0].ledger.keepalives == 0
 
 
 # --- timeouts -----------------------------------------------------------------------------------------------------
@@ -222,9 +238,12 @@ async def test_the_total_ends_a_stream_that_is_lively() -> None:
 
 async def test_a_piece_of_a_sentence_is_held_no_longer_than_max_hold() -> None:
     script: Script = [stream_head(), chunk(b"data: One. \n\ndata: no sentence yet"), Stall()]
-    async with ScriptedUpstream(script) as upstream, running(upstream.url, max_hold="50ms") as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            await client.until(b"data: no sentence yet\n\n")
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, max_hold="50ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        await client.until(b"data: no sentence yet\n\n")
 
 
 # --- slow readers -------------------------------------------------------------------------------------------------
@@ -253,28 +272,32 @@ async def read_some(client: socket.socket, size: int) -> int:
 
 
 async def test_a_reader_that_takes_nothing_is_dropped_and_the_upstream_with_it() -> None:
-    async with ScriptedUpstream(FLOOD) as upstream:
-        async with running(upstream.url, write_timeout="200ms", keepalive="50ms") as proxy:
-            with small_window(proxy.port) as client:
-                client.sendall(post())
-                entry = await proxy.last()
-                await upstream.client_closed()
+    async with (
+        ScriptedUpstream(FLOOD) as upstream,
+        running(upstream.url, write_timeout="200ms", keepalive="50ms") as proxy,
+    ):
+        with small_window(proxy.port) as client:
+            client.sendall(post())
+            entry = await proxy.last()
+            await upstream.client_closed()
     assert entry.ledger.outcome is Outcome.CLIENT_GONE
 
 
 async def test_a_slow_reader_pauses_the_upstream_whose_idle_clock_stands_still() -> None:
-    async with ScriptedUpstream(FLOOD) as upstream:
-        async with running(upstream.url, write_timeout="30s", idle_timeout="150ms", stall_timeout="150ms") as proxy:
-            with small_window(proxy.port) as client:
-                client.sendall(post())
-                await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
-                entry = proxy.proxy.registry.live()[0]
-                held = entry.ledger.bytes_in
-                await _pass(0.5)
-                assert entry.state is StreamState.PAUSED
-                assert entry.ledger.bytes_in == held < 5_000_000
-                await read_some(client, 11_000_000)  # to the end of what is sent, and the failure then is the upstream's
-                entry = await proxy.last()
+    async with (
+        ScriptedUpstream(FLOOD) as upstream,
+        running(upstream.url, write_timeout="30s", idle_timeout="150ms", stall_timeout="150ms") as proxy,
+    ):
+        with small_window(proxy.port) as client:
+            client.sendall(post())
+            await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
+            entry = proxy.proxy.registry.live()[0]
+            held = entry.ledger.bytes_in
+            await _pass(0.5)
+            assert entry.state is StreamState.PAUSED
+            assert entry.ledger.bytes_in == held < 5_000_000
+            await read_some(client, 11_000_000)  # to the end of what is sent, and the failure then is the upstream's
+            entry = await proxy.last()
     assert entry.ledger.code is FailureCode.UPSTREAM_STALLED
 
 
@@ -292,23 +315,27 @@ async def test_a_slow_reader_that_takes_a_little_is_not_dropped() -> None:
 async def test_a_reader_that_takes_nothing_of_the_end_is_dropped_too() -> None:
     """The upstream is done; what is left is the reader, that leaves with the marker unread."""
     body = chunk(b"data: " + b"x" * 6_000_000 + b". \n\ndata: [DONE]\n\n")
-    async with ScriptedUpstream([stream_head(), body, last_chunk]) as upstream:
-        async with running(upstream.url, write_timeout="200ms") as proxy:
-            with small_window(proxy.port) as client:
-                client.sendall(post())
-                entry = await proxy.last()
-                await eventually(lambda: proxy.idle)
+    async with (
+        ScriptedUpstream([stream_head(), body, last_chunk]) as upstream,
+        running(upstream.url, write_timeout="200ms") as proxy,
+    ):
+        with small_window(proxy.port) as client:
+            client.sendall(post())
+            entry = await proxy.last()
+            await eventually(lambda: proxy.idle)
     assert entry.ledger.outcome is Outcome.CLIENT_GONE  # though the upstream was complete, the reader never had it
 
 
 async def test_the_clocks_go_on_after_a_pause() -> None:
     """A pause's own deadline is far away; the idle clock's is not, once the reader has caught up."""
     script: Script = [stream_head(), LINE * 3000, Stall()]
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, write_timeout="60s", idle_timeout="150ms") as proxy:
-            with small_window(proxy.port) as client:
-                client.sendall(post())
-                await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
-                await read_some(client, 4_000_000)
-                entry = await proxy.last()
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, write_timeout="60s", idle_timeout="150ms") as proxy,
+    ):
+        with small_window(proxy.port) as client:
+            client.sendall(post())
+            await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
+            await read_some(client, 4_000_000)
+            entry = await proxy.last()
     assert entry.ledger.code is FailureCode.UPSTREAM_STALLED

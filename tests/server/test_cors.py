@@ -39,26 +39,27 @@ def first_good_then(script: Script) -> Any:
 @pytest.mark.parametrize("script", [[End()], [head(500, length=0)], [head(503, [("Vary", "Accept")], length=0)]])
 @pytest.mark.parametrize("errors", ["event", "status"])
 async def test_an_error_repeats_what_the_upstream_last_answered(script: Script, errors: str) -> None:
-    async with ScriptedUpstream(first_good_then(script)) as upstream:
-        async with running(upstream.url, errors=errors) as proxy:
-            assert cors((await ask(proxy, from_page())).headers) == ALLOW
-            failed = await ask(proxy, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1"))
-            assert failed.errors
-            assert cors(failed.headers) == ALLOW
-            again = await ask(proxy, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1"))
-            assert cors(again.headers) == ALLOW
-            other = await ask(proxy, post(CHAT, b"{}", "Origin: https://other.example", "X-Now: 1"))
-            assert cors(other.headers) == []
-            none = await ask(proxy, post(CHAT, b"{}", "X-Now: 1"))
-            assert cors(none.headers) == []
+    async with ScriptedUpstream(first_good_then(script)) as upstream, running(upstream.url, errors=errors) as proxy:
+        assert cors((await ask(proxy, from_page())).headers) == ALLOW
+        failed = await ask(proxy, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1"))
+        assert failed.errors
+        assert cors(failed.headers) == ALLOW
+        again = await ask(proxy, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1"))
+        assert cors(again.headers) == ALLOW
+        other = await ask(proxy, post(CHAT, b"{}", "Origin: https://other.example", "X-Now: 1"))
+        assert cors(other.headers) == []
+        none = await ask(proxy, post(CHAT, b"{}", "X-Now: 1"))
+        assert cors(none.headers) == []
 
 
 async def test_an_early_head_has_them() -> None:
-    async with ScriptedUpstream(first_good_then([Stall()])) as upstream:
-        async with running(upstream.url, commit_after="50ms") as proxy:
-            await ask(proxy, from_page())
-            async with Client.open(proxy.port, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1")) as client:
-                head_bytes = await client.until(b"\r\n\r\n")
+    async with (
+        ScriptedUpstream(first_good_then([Stall()])) as upstream,
+        running(upstream.url, commit_after="50ms") as proxy,
+    ):
+        await ask(proxy, from_page())
+        async with Client.open(proxy.port, post(CHAT, b"{}", f"Origin: {PAGE}", "X-Now: 1")) as client:
+            head_bytes = await client.until(b"\r\n\r\n")
     assert f"Access-Control-Allow-Origin: {PAGE}\r\n".encode() in head_bytes
 
 

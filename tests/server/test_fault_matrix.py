@@ -96,7 +96,7 @@ def is_proven(name: str, writer: str, cut: int) -> bool:
 
 def surely_arrived(name: str, writer: str, cut: int) -> int:
     """Return how many characters of the answer the first `cut` bytes hold whichever writer sent them (section 3)."""
-    body, whole, routing, _ = frames(name, writer)
+    body, _, routing, _ = frames(name, writer)
     sent = body[len(routing) : cut].decode("utf-8", "ignore").replace("\r\n", "\n").replace("\r", "\n")
     arrived = arrivals(name, writer)[cut] - (body[:cut].count(b"\r") if writer == "gaapi" else 0)
     if not is_proven(name, writer, cut):
@@ -197,32 +197,31 @@ async def test_with_the_other_reader(end: Ending) -> None:
         part = body[: int(request.target.rpartition("=")[2])]
         return [stream_head(chunked=end.chunked), *([chunk(part)] if end.chunked and part else [part]), *end.steps]
 
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, reader="ga-client", idle_timeout=end.idle_timeout) as proxy:
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, reader="ga-client", idle_timeout=end.idle_timeout) as proxy,
+    ):
 
-            async def one(cut: int) -> None:
-                answer = await ask(proxy, post(f"/api/chatbot/chat/stream?cut={cut}"), timeout=60)
-                assert answer.whole
-                assert answer.done + len(answer.errors) == 1
-                blocks = [block for block in answer.body.split(b"\n\n") if block.startswith(PREFIX.encode())]
-                text = b"".join(block[6:] for block in blocks[1:] if block != b"data: [DONE]").decode()
-                assert answer_text("improvisation").startswith(text.replace("\r", "\n"))
+        async def one(cut: int) -> None:
+            answer = await ask(proxy, post(f"/api/chatbot/chat/stream?cut={cut}"), timeout=60)
+            assert answer.whole
+            assert answer.done + len(answer.errors) == 1
+            blocks = [block for block in answer.body.split(b"\n\n") if block.startswith(PREFIX.encode())]
+            text = b"".join(block[6:] for block in blocks[1:] if block != b"data: [DONE]").decode()
+            assert answer_text("improvisation").startswith(text.replace("\r", "\n"))
 
-            async with asyncio.TaskGroup() as group:
-                for cut in range(0, len(body), 11):
-                    group.create_task(one(cut))
+        async with asyncio.TaskGroup() as group:
+            for cut in range(0, len(body), 11):
+                group.create_task(one(cut))
 
 
-@pytest.mark.parametrize(("steps", "expected"), [((End(),), 1), ((last_chunk,), 1), ((Stall(),), 1), ((Reset(),), None)])
-async def test_an_answer_that_holds_the_marker_ends_there(steps: tuple[Any, ...], expected: int | None) -> None:
+@pytest.mark.parametrize("steps", [(End(),), (last_chunk,), (Stall(),), (Reset(),)])
+async def test_an_answer_that_holds_the_marker_ends_there(steps: tuple[Any, ...]) -> None:
     """The one answer that is not exact (section 4): its own marker ends it, for the host's readers too."""
     part = b'data: {"type":"routing"}\n\ndata: One. \n\ndata: [DONE]\n\n'
     async with ScriptedUpstream([stream_head(), chunk(part), *steps]) as upstream, running(upstream.url) as proxy:
         answer = await ask(proxy)
-    assert answer.done + len(answer.errors) == 1
-    if expected is not None:
-        assert answer.done == expected
-        assert answer.text == "One. "
+    assert (answer.done, answer.errors, answer.text) == (1, [], "One. ")
 
 
 def test_the_matrix_can_fail() -> None:

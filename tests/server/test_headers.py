@@ -183,6 +183,14 @@ def test_trust_is_by_network(peer: str | None, trusted: bool) -> None:
     assert not is_trusted(peer, ())
 
 
+def test_a_unix_socket_is_trusted_where_this_machine_is() -> None:
+    here = (ip_network("127.0.0.0/8"),)
+    assert is_trusted(None, here)
+    out = told(forwarded_headers(LIES, peer=None, scheme="http", host="a", trusted_proxies=here))
+    assert out["X-Forwarded-For"] == "6.6.6.6"
+    assert out["Forwarded"] == "for=6.6.6.6, for=unknown;host=a;proto=http"
+
+
 # --- targets ------------------------------------------------------------------------------------------------------
 
 

@@ -66,15 +66,17 @@ def test_a_lone_surrogate_does_not_break_it() -> None:
 
 async def sent(body: bytes, *headers: str, **settings: Any) -> tuple[bytes, str | None]:
     """Return what the host is sent, and its length header."""
-    async with ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url, **settings) as proxy:
-            data = post(CHAT, body, *headers) if not any("chunked" in header for header in headers) else (
-                post(CHAT, b"", *headers, "Content-Type: application/json") + chunk(body) + last_chunk
-            )
-            assert (await ask(proxy, data)).done == 1
-            request = await upstream.request()
-            assert request.get("Transfer-Encoding") is None or request.get("Content-Length") is None
-            return request.body, request.get("Content-Length")
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url, **settings) as proxy,
+    ):
+        data = post(CHAT, body, *headers) if not any("chunked" in header for header in headers) else (
+            post(CHAT, b"", *headers, "Content-Type: application/json") + chunk(body) + last_chunk
+        )
+        assert (await ask(proxy, data)).done == 1
+        request = await upstream.request()
+        assert request.get("Transfer-Encoding") is None or request.get("Content-Length") is None
+        return request.body, request.get("Content-Length")
 
 
 @pytest.mark.parametrize("headers", [(), ("Transfer-Encoding: chunked",)])
@@ -90,20 +92,24 @@ async def test_off_means_untouched() -> None:
 
 
 async def test_observe_means_untouched() -> None:
-    async with ScriptedUpstream([stream_head(), last_chunk]) as upstream:
-        async with running(upstream.url, mode="observe") as proxy:
-            await ask(proxy, post(CHAT, body_of(FAILED)))
-            assert (await upstream.request()).body == body_of(FAILED)
+    async with (
+        ScriptedUpstream([stream_head(), last_chunk]) as upstream,
+        running(upstream.url, mode="observe") as proxy,
+    ):
+        await ask(proxy, post(CHAT, body_of(FAILED)))
+        assert (await upstream.request()).body == body_of(FAILED)
 
 
 async def test_other_types_and_codings_are_untouched() -> None:
     body = body_of(FAILED)
     data = post(CHAT, b"", "Content-Type: text/plain", f"Content-Length: {len(body)}") + body
-    coded = post(CHAT, b"", "Content-Type: application/json", "Content-Encoding: x", f"Content-Length: {len(body)}") + body
-    async with ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            for each in (data, coded):
-                await ask(proxy, each)
+    coded = data.replace(b"Content-Type: text/plain", b"Content-Type: application/json\r\nContent-Encoding: x")
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        for each in (data, coded):
+            await ask(proxy, each)
     assert [request.body for request in upstream.requests] == [body, body]
 
 

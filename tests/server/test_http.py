@@ -206,6 +206,20 @@ async def test_a_refused_client_that_goes_on_sending_still_reads_its_answer() ->
         is_problem(await client.rest(), 431)
 
 
+async def test_a_refused_connection_is_closed_by_its_client_first() -> None:
+    """Closing it at once would answer what the client still sends with a reset, which may overtake our answer."""
+    async with front(hello) as site:
+        async with Client.open(site.port or 0, b"nonsense\r\n\r\n") as client:
+            is_problem(await client.rest(), 400)  # up to our FIN
+            for _ in range(3):
+                client.send(b"more" * 1000)
+                await client.writer.drain()
+            await asyncio.sleep(0.05)
+            assert len(site._front.connections) == 1
+            assert not client.writer.transport.is_closing()
+        await eventually(lambda: not site._front.connections, 1)
+
+
 async def test_a_head_that_is_not_whole_in_time_is_answered_408(caplog: pytest.LogCaptureFixture) -> None:
     async with front(hello, head_timeout=0.05) as site, Client.open(site.port or 0, b"GET / HT") as client:
         is_problem(await client.rest(), 408)

@@ -13,7 +13,7 @@ from sse_proxy.config import JsonSource
 from sse_proxy.core.ledger import Outcome
 from sse_proxy.errors import FailureCode
 from sse_proxy.server.json_source import TwinAnswer, TwinFailure, read_twin
-from tests.fakes import End, Request, Script, ScriptedUpstream, Stall, Wait, chunk, head, last_chunk
+from tests.fakes import End, Script, ScriptedUpstream, Stall, Wait, chunk, head
 from tests.server.front import Client
 from tests.server.proxied import CHAT, QUESTION, Answer, answer_text, ask, post, running
 
@@ -49,7 +49,7 @@ async def test_the_answer_is_exact(name: str, split: str) -> None:
     answer = await stream(reply({**REPLY, "naturalLanguageAnswer": answer_text(name)}), split=split)
     assert answer.text == answer_text(name)
     assert (answer.status, answer.done, answer.errors) == (200, 1, [])
-    assert len(answer.events) > 3
+    assert len(answer.events) >= 3
 
 
 async def test_a_windows_hosts_line_ends_become_line_feeds() -> None:
@@ -71,11 +71,10 @@ async def test_the_first_event_is_the_routing_object() -> None:
 
 
 async def test_the_twin_is_asked_the_clients_question() -> None:
-    async with ScriptedUpstream(reply(REPLY)) as upstream:
-        async with running(upstream.url + "/base", source="json") as proxy:
-            sent = post(f"{CHAT}?lang=de", QUESTION, "Cookie: s=1", "Accept: text/event-stream", "Accept-Encoding: br")
-            await ask(proxy, sent)
-            request = await upstream.request()
+    async with ScriptedUpstream(reply(REPLY)) as upstream, running(upstream.url + "/base", source="json") as proxy:
+        sent = post(f"{CHAT}?lang=de", QUESTION, "Cookie: s=1", "Accept: text/event-stream", "Accept-Encoding: br")
+        await ask(proxy, sent)
+        request = await upstream.request()
     assert (request.method, request.target, request.body) == ("POST", "/base/api/chatbot/chat?lang=de", QUESTION)
     assert request.get("Cookie") == "s=1"
     assert [value for name, value in request.headers if name.lower() == "accept"] == ["application/json"]
@@ -102,14 +101,16 @@ async def test_its_cookie_and_cors_headers_reach_the_page() -> None:
 
 async def test_keep_alives_while_the_host_computes() -> None:
     go = asyncio.Event()
-    async with ScriptedUpstream([Wait(go), *reply(REPLY)]) as upstream:
-        async with running(upstream.url, source="json", keepalive="30ms") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                assert b" 200 " in await client.until(b"\r\n\r\n")
-                for _ in range(3):
-                    await client.until(b": keep-alive\n\n\r\n")
-                go.set()
-                rest = await client.rest()
+    async with (
+        ScriptedUpstream([Wait(go), *reply(REPLY)]) as upstream,
+        running(upstream.url, source="json", keepalive="30ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
+        for _ in range(3):
+            await client.until(b": keep-alive\n\n\r\n")
+        go.set()
+        rest = await client.rest()
     assert rest.count(b"[DONE]") == 1
     assert b"data: Two.\n\n" in rest
 
@@ -118,13 +119,15 @@ async def test_keep_alives_while_the_reply_trickles() -> None:
     body = json.dumps(REPLY).encode()
     go = asyncio.Event()
     script: Script = [head(200, [("Content-Type", "application/json")], length=len(body)), body[:9], Wait(go), body[9:]]
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, source="json", keepalive="30ms") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                for _ in range(3):
-                    await client.until(b": keep-alive\n\n\r\n")
-                go.set()
-                assert (await client.rest()).count(b"[DONE]") == 1
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, source="json", keepalive="30ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        for _ in range(3):
+            await client.until(b": keep-alive\n\n\r\n")
+        go.set()
+        assert (await client.rest()).count(b"[DONE]") == 1
 
 
 async def test_a_compressed_reply_is_read() -> None:
@@ -174,12 +177,14 @@ async def test_a_400_passes_on(errors: str) -> None:
 async def test_a_400_behind_an_early_head_is_a_failure() -> None:
     go = asyncio.Event()
     script: Script = [Wait(go), *reply({"error": "Message cannot be empty"}, 400)]
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, source="json", commit_after="1ms") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await client.until(b"\r\n\r\n")
-                go.set()
-                body = await client.rest()
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, source="json", commit_after="1ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        await client.until(b"\r\n\r\n")
+        go.set()
+        body = await client.rest()
     assert b'"error":"Message cannot be empty","code":"upstream_http_error","status":400,"retryable":false' in body
 
 
@@ -225,15 +230,6 @@ async def test_answers_that_look_like_something_else(text: str, expected: str) -
     assert answer.errors == []
     assert "".join(data for _, data in answer.events[1:-1]) == expected
     assert answer.events[-1] == ("message", "[DONE]")
-
-
-async def test_mode_observe_asks_what_the_client_asked() -> None:
-    def script(request: Request) -> Script:
-        return [head(200, chunked=True), chunk(request.target.encode()), last_chunk]
-
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, source="json", mode="observe") as proxy:
-            assert (await ask(proxy)).body == CHAT.encode()
 
 
 async def test_the_outcome_is_complete() -> None:

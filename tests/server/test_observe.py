@@ -89,12 +89,14 @@ async def test_no_head_is_a_plain_problem() -> None:
 
 async def test_nothing_of_ours_is_sent() -> None:
     script: Script = [stream_head(), chunk(b"data: half"), Stall()]
-    async with ScriptedUpstream(script) as upstream:
-        async with running(upstream.url, mode="observe", keepalive="20ms", commit_after="1ms") as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await client.until(b"data: half\r\n")
-                with pytest.raises(TimeoutError):
-                    await client.exactly(1, 0.3)
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(upstream.url, mode="observe", keepalive="20ms", commit_after="1ms") as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        await client.until(b"data: half\r\n")
+        with pytest.raises(TimeoutError):
+            await client.exactly(1, 0.3)
 
 
 @pytest.mark.parametrize("method", ["feed", "close", "tick"])

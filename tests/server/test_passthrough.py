@@ -400,6 +400,23 @@ async def test_a_client_that_resets_while_the_upstream_does_not_read_frees_both_
         await eventually(lambda: not upstream_connections(), 2)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts this process's open files by /proc")
+async def test_a_stop_in_a_stuck_upload_leaves_no_connection_behind() -> None:
+    """A mere close() of the connection to the upstream would wait for it to take what is still buffered."""
+
+    def open_files() -> int:
+        return len(list(Path("/proc/self/fd").iterdir()))
+
+    async with ScriptedUpstream([Early(read=False), Wait(asyncio.Event())]) as upstream:
+        before = open_files()
+        data = get(f"Content-Length: {HUGE}", method="POST") + bytes(HUGE - 1)
+        async with proxy(upstream.url) as site, Client.open(site.port or 0, data) as client:
+            await eventually(lambda: bool(upstream.requests))
+            await client.stuck()
+            await site.stop(0.01)
+        await eventually(lambda: open_files() == before + 1, what="one file: the upstream's own end")
+
+
 # --- the answer, as the client sees it ----------------------------------------------------------------------------
 
 

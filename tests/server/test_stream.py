@@ -10,7 +10,19 @@ from typing import Any
 import pytest
 
 from sse_proxy.core.ledger import Outcome
-from tests.fakes import Early, End, Request, ScriptedUpstream, Stall, WaitForBody, chunk, head, last_chunk, stream_head
+from tests.fakes import (
+    Early,
+    End,
+    Request,
+    Script,
+    ScriptedUpstream,
+    Stall,
+    WaitForBody,
+    chunk,
+    head,
+    last_chunk,
+    stream_head,
+)
 from tests.server.front import Client
 from tests.server.proxied import CHAT, QUESTION, answer_text, ask, make_config, post, running, wire
 
@@ -20,10 +32,12 @@ NAMES = ("improvisation", "voicings", "tables", "sse-lesson", "windows")
 @pytest.mark.parametrize("writer", ["gaapi", "gachatbot"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_the_answer_arrives_exactly(name: str, writer: str) -> None:
-    async with ScriptedUpstream([stream_head(), chunk(wire(name, "743", writer)), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
-            entry = await proxy.last()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(wire(name, "743", writer)), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
+        entry = await proxy.last()
     assert answer.text == answer_text(name)
     assert answer.status == 200
     assert (answer.done, answer.errors, answer.events[-1]) == (1, [], ("message", "[DONE]"))
@@ -34,9 +48,8 @@ async def test_the_answer_arrives_exactly(name: str, writer: str) -> None:
 
 async def test_the_old_splitters_answer_gets_its_white_space_back() -> None:
     body = wire("improvisation", "a826864")
-    async with ScriptedUpstream([stream_head(), chunk(body), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with ScriptedUpstream([stream_head(), chunk(body), last_chunk]) as upstream, running(upstream.url) as proxy:
+        answer = await ask(proxy)
     assert answer.text == answer_text("improvisation").rstrip("\n")
 
 
@@ -51,9 +64,11 @@ async def test_the_head_is_a_streams_head_and_keeps_what_is_the_hosts_to_say() -
         ("Connection", "X-Hop"),
         ("X-Hop", "1"),
     ]
-    async with ScriptedUpstream([stream_head(sent), chunk(b"data: hi\n\ndata: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([stream_head(sent), chunk(b"data: hi\n\ndata: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
     assert answer.get("Content-Type") == "text/event-stream; charset=utf-8"
     assert answer.get("Cache-Control") == "no-cache, no-transform"
     assert answer.get("X-Accel-Buffering") == "no"
@@ -66,48 +81,64 @@ async def test_the_head_is_a_streams_head_and_keeps_what_is_the_hosts_to_say() -
 
 
 async def test_head_and_first_comment_leave_with_the_upstreams_head() -> None:
-    async with ScriptedUpstream([stream_head(), Stall()]) as upstream, running(upstream.url) as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            assert b" 200 " in await client.until(b"\r\n\r\n")
-            assert await client.until(b": keep-alive\n\n\r\n") == b"e\r\n: keep-alive\n\n\r\n"
+    async with (
+        ScriptedUpstream([stream_head(), Stall()]) as upstream,
+        running(upstream.url) as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
+        assert await client.until(b": keep-alive\n\n\r\n") == b"e\r\n: keep-alive\n\n\r\n"
 
 
 async def test_without_keep_alives_the_head_leaves_alone() -> None:
-    async with ScriptedUpstream([stream_head(), Stall()]) as upstream, running(upstream.url, keepalive=False) as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            assert b" 200 " in await client.until(b"\r\n\r\n")
+    async with (
+        ScriptedUpstream([stream_head(), Stall()]) as upstream,
+        running(upstream.url, keepalive=False) as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        assert b" 200 " in await client.until(b"\r\n\r\n")
 
 
 async def test_an_sdk_that_chokes_on_comments_gets_one_line_feed() -> None:
-    async with ScriptedUpstream([stream_head(), chunk(b"data: a\n\ndata: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url, keepalive_blank_line=False) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: a\n\ndata: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url, keepalive_blank_line=False) as proxy,
+    ):
+        answer = await ask(proxy)
     assert answer.body.startswith(b": keep-alive\ndata: a\n\n")
 
 
 async def test_text_arrives_while_the_upstream_still_computes() -> None:
     first = chunk(b"data: One. \n\ndata: Two")
-    async with ScriptedUpstream([stream_head(), first, Stall()]) as upstream, running(upstream.url) as proxy:
-        async with Client.open(proxy.port, post()) as client:
-            await client.until(b"data: One. \n\n")
-            await client.until(b"data: Two\n\n")  # after max_hold
+    async with (
+        ScriptedUpstream([stream_head(), first, Stall()]) as upstream,
+        running(upstream.url) as proxy,
+        Client.open(proxy.port, post()) as client,
+    ):
+        await client.until(b"data: One. \n\n")
+        await client.until(b"data: Two\n\n")  # after max_hold
 
 
 @pytest.mark.parametrize("version", ["1.0", "1.1"])
 async def test_old_and_new_clients_can_read_it(version: str) -> None:
-    async with ScriptedUpstream([stream_head(), chunk(wire("voicings")), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy, post(version=version))
+    async with (
+        ScriptedUpstream([stream_head(), chunk(wire("voicings")), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy, post(version=version))
     assert answer.text == answer_text("voicings")
     assert (answer.get("Transfer-Encoding") == "chunked") is (version == "1.1")
 
 
 async def test_a_connection_carries_one_stream_after_the_other() -> None:
-    async with ScriptedUpstream([stream_head(), chunk(wire("voicings")), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy, Client.open(proxy.port, post(last=False) * 2) as client:
-            for _ in range(2):
-                assert (await client.until(b"0\r\n\r\n")).count(b"[DONE]") == 1
-            await proxy.last()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(wire("voicings")), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+        Client.open(proxy.port, post(last=False) * 2) as client,
+    ):
+        for _ in range(2):
+            assert (await client.until(b"0\r\n\r\n")).count(b"[DONE]") == 1
+        await proxy.last()
     assert upstream.connections == 2  # a POST never takes a used connection
 
 
@@ -123,10 +154,13 @@ async def test_the_host_gets_the_request_and_nothing_else() -> None:
         "X-Hop: 1",
         last=False,
     )
-    async with ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy, Client.open(proxy.port, sent) as client:
-            await client.until(b"0\r\n\r\n")
-            request = await upstream.request()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+        Client.open(proxy.port, sent) as client,
+    ):
+        await client.until(b"0\r\n\r\n")
+        request = await upstream.request()
     assert request.target == f"{CHAT}?a=1&b=%2F"
     assert request.body == QUESTION
     assert request.get("Content-Length") == str(len(QUESTION))
@@ -144,27 +178,31 @@ async def test_a_large_chunked_upload_streams_through() -> None:
     data = post(CHAT, b"", "Transfer-Encoding: chunked") + b"".join(
         chunk(body[at : at + 100_000]) for at in range(0, len(body), 100_000)
     )
-    async with ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy, data + last_chunk)
-            request = await upstream.request()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy, data + last_chunk)
+        request = await upstream.request()
     assert answer.done == 1
     assert request.body == body
     assert request.get("Transfer-Encoding") == "chunked"
 
 
 async def test_an_early_answer_ends_the_upload() -> None:
-    async with ScriptedUpstream([Early(), head(413, length=3), b"big", Stall()]) as upstream:
-        async with running(upstream.url, scrub_history=False) as proxy:
-            data = post(CHAT, b"", "Content-Length: 9000000") + b"x" * 1000
-            async with Client.open(proxy.port, data) as client:
-                assert b" 413 " in await client.until(b"\r\n\r\n")
-                assert await client.exactly(3) == b"big"
-            await upstream.client_closed()
+    async with (
+        ScriptedUpstream([Early(), head(413, length=3), b"big", Stall()]) as upstream,
+        running(upstream.url, scrub_history=False) as proxy,
+    ):
+        data = post(CHAT, b"", "Content-Length: 9000000") + b"x" * 1000
+        async with Client.open(proxy.port, data) as client:
+            assert b" 413 " in await client.until(b"\r\n\r\n")
+            assert await client.exactly(3) == b"big"
+        await upstream.client_closed()
 
 
 async def test_the_answer_may_begin_before_the_request_has_ended() -> None:
-    script = [Early(), stream_head(), chunk(b"data: a\n\n"), WaitForBody(), chunk(b"data: [DONE]\n\n"), last_chunk]
+    script: Script = [Early(), stream_head(), chunk(b"data: a\n\n"), WaitForBody(), chunk(b"data: [DONE]\n\n"), last_chunk]
     async with ScriptedUpstream(script) as upstream, running(upstream.url, scrub_history=False) as proxy:
         data = post(CHAT, b"", "Transfer-Encoding: chunked", last=False) + chunk(b"1")
         async with Client.open(proxy.port, data) as client:
@@ -191,9 +229,11 @@ async def test_a_refusal_passes_on(status: int) -> None:
 @pytest.mark.parametrize("headers", [[], [("Content-Type", "text/event-stream")]])
 async def test_a_refusal_in_the_form_of_an_event_is_framed_rightly(headers: list[tuple[str, str]]) -> None:
     body = b'data: {"error":"Message cannot be empty"}\n\n'
-    async with ScriptedUpstream([head(400, headers, length=len(body)), body]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([head(400, headers, length=len(body)), body]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
     assert (answer.status, answer.whole) == (400, True)
     assert answer.events == [("message", '{"error":"Message cannot be empty"}')]
     assert answer.get("Content-Type") == "text/event-stream; charset=utf-8"
@@ -249,12 +289,14 @@ async def test_questions_about_the_route_are_plain_requests(method: str) -> None
 
 async def test_an_upgrade_on_a_stream_route_is_a_tunnel() -> None:
     accept = head(101, [("Upgrade", "websocket"), ("Connection", "Upgrade"), ("Sec-WebSocket-Accept", "x")])
-    async with ScriptedUpstream([accept, b"frames", End()]) as upstream:
-        async with running(upstream.url, routes=[{"path": "/events", "stream": {}}]) as proxy:
-            upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13")
-            async with Client.open(proxy.port, post("/events", b"", *upgrade, method="GET", last=False)) as client:
-                assert b" 101 " in await client.until(b"\r\n\r\n")
-                assert await client.exactly(6) == b"frames"
+    async with (
+        ScriptedUpstream([accept, b"frames", End()]) as upstream,
+        running(upstream.url, routes=[{"path": "/events", "stream": {}}]) as proxy,
+    ):
+        upgrade = ("Connection: Upgrade", "Upgrade: websocket", "Sec-WebSocket-Key: k", "Sec-WebSocket-Version: 13")
+        async with Client.open(proxy.port, post("/events", b"", *upgrade, method="GET", last=False)) as client:
+            assert b" 101 " in await client.until(b"\r\n\r\n")
+            assert await client.exactly(6) == b"frames"
 
 
 # --- content codings ---------------------------------------------------------------------------------------------
@@ -278,17 +320,21 @@ def _deflate(data: bytes, bits: int) -> bytes:
 )
 async def test_a_compressed_stream_is_read(coding: str, body: bytes) -> None:
     cut = [chunk(body[at : at + 7]) for at in range(0, len(body), 7)]
-    async with ScriptedUpstream([stream_head([("Content-Encoding", coding)]), *cut, last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([stream_head([("Content-Encoding", coding)]), *cut, last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
     assert answer.text == answer_text("tables")
     assert (answer.done, answer.get("Content-Encoding")) == (1, None)
 
 
 async def test_a_coding_that_cannot_be_read_passes_on_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with ScriptedUpstream([stream_head([("Content-Encoding", "br")]), chunk(b"\x0b\x02"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([stream_head([("Content-Encoding", "br")]), chunk(b"\x0b\x02"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
     assert (answer.status, answer.body, answer.get("Content-Encoding")) == (200, b"\x0b\x02", "br")
     assert "content coding 'br' cannot be read" in caplog.text
 
@@ -297,9 +343,11 @@ async def test_a_coding_that_cannot_be_read_passes_on_with_a_warning(caplog: pyt
 
 
 async def test_ga_clients_reader_gets_one_line_an_event() -> None:
-    async with ScriptedUpstream([stream_head(), chunk(wire("improvisation")), last_chunk]) as upstream:
-        async with running(upstream.url, reader="ga-client") as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([stream_head(), chunk(wire("improvisation")), last_chunk]) as upstream,
+        running(upstream.url, reader="ga-client") as proxy,
+    ):
+        answer = await ask(proxy)
     blocks = [block for block in answer.body.split(b"\n\n") if block and not block.startswith(b":")]
     assert all(block.count(b"\n") == 0 and block.startswith(b"data: ") for block in blocks)
     assert b"".join(b[6:] for b in blocks[1:-1]).replace(b"\r", b"\n").decode() == answer_text("improvisation")
@@ -314,17 +362,21 @@ async def test_agui_ends_at_its_own_last_event() -> None:
 
 
 async def test_a_stream_without_a_type_is_one_if_it_looks_like_one() -> None:
-    async with ScriptedUpstream([head(200, chunked=True), chunk(wire("voicings")), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            answer = await ask(proxy)
+    async with (
+        ScriptedUpstream([head(200, chunked=True), chunk(wire("voicings")), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        answer = await ask(proxy)
     assert answer.text == answer_text("voicings")
 
 
 async def test_a_complete_stream_without_text_is_worth_a_warning(caplog: pytest.LogCaptureFixture) -> None:
-    async with ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream:
-        async with running(upstream.url) as proxy:
-            assert (await ask(proxy)).done == 1
-            await proxy.last()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+    ):
+        assert (await ask(proxy)).done == 1
+        await proxy.last()
     line = next(record for record in caplog.records if record.getMessage().startswith("stream "))
     assert line.levelname == "WARNING"
 

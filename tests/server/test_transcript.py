@@ -12,7 +12,19 @@ from typing import Any
 import pytest
 
 from sse_proxy.server.transcript import Transcript
-from tests.fakes import End, Request, Reset, Script, ScriptedUpstream, Stall, chunk, eventually, head, last_chunk, stream_head
+from tests.fakes import (
+    End,
+    Request,
+    Reset,
+    Script,
+    ScriptedUpstream,
+    Stall,
+    chunk,
+    eventually,
+    head,
+    last_chunk,
+    stream_head,
+)
 from tests.server.front import Client
 from tests.server.proxied import CHAT, QUESTION, answer_text, ask, make_config, post, running, wire
 
@@ -26,10 +38,12 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 async def run(script: Script, path: Path, data: bytes | None = None, **settings: Any) -> list[dict[str, Any]]:
-    async with ScriptedUpstream(script) as upstream:
-        async with running(make_config(upstream.url, top={"transcript": str(path)}, **settings)) as proxy:
-            await ask(proxy, data)
-            await proxy.last()
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(make_config(upstream.url, top={"transcript": str(path)}, **settings)) as proxy,
+    ):
+        await ask(proxy, data)
+        await proxy.last()
     return lines(path)
 
 
@@ -77,29 +91,35 @@ async def test_a_stream_that_breaks_partway_between_two_whole_ones_leaves_the_fi
     def script(request: Request) -> Script:
         return [stream_head(), chunk(HALF), Reset()] if request.body == b"2" else WHOLE
 
-    async with ScriptedUpstream(script) as upstream:
-        async with running(make_config(upstream.url, top={"transcript": str(path)})) as proxy:
-            for body in (b"1", b"2", b"3"):
-                await ask(proxy, post(CHAT, body))
-            await proxy.last()
+    async with (
+        ScriptedUpstream(script) as upstream,
+        running(make_config(upstream.url, top={"transcript": str(path)})) as proxy,
+    ):
+        for body in (b"1", b"2", b"3"):
+            await ask(proxy, post(CHAT, body))
+        await proxy.last()
     assert [line.get("request") for line in lines(path)] == [None, 1, 3]
 
 
 async def test_a_client_that_leaves_leaves_none(tmp_path: Path) -> None:
-    async with ScriptedUpstream([stream_head(), chunk(HALF), Stall()]) as upstream:
-        async with running(make_config(upstream.url, top={"transcript": str(tmp_path / "t")})) as proxy:
-            async with Client.open(proxy.port, post()) as client:
-                await client.until(b"\r\n\r\n")
-            await proxy.last()
+    async with (
+        ScriptedUpstream([stream_head(), chunk(HALF), Stall()]) as upstream,
+        running(make_config(upstream.url, top={"transcript": str(tmp_path / "t")})) as proxy,
+    ):
+        async with Client.open(proxy.port, post()) as client:
+            await client.until(b"\r\n\r\n")
+        await proxy.last()
     assert lines(tmp_path / "t") == []
 
 
 async def test_many_at_once_are_whole_lines(tmp_path: Path) -> None:
     path = tmp_path / "t"
-    async with ScriptedUpstream(WHOLE) as upstream:
-        async with running(make_config(upstream.url, top={"transcript": str(path)})) as proxy:
-            await asyncio.gather(*(ask(proxy, post(CHAT, b"%d" % n)) for n in range(50)))
-            await proxy.last()
+    async with (
+        ScriptedUpstream(WHOLE) as upstream,
+        running(make_config(upstream.url, top={"transcript": str(path)})) as proxy,
+    ):
+        await asyncio.gather(*(ask(proxy, post(CHAT, b"%d" % n)) for n in range(50)))
+        await proxy.last()
     assert sorted(line["request"] for line in lines(path)) == list(range(50))
 
 
@@ -152,12 +172,11 @@ async def test_a_pause_of_the_disk_does_not_hold_the_stream(tmp_path: Path) -> N
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        async with ScriptedUpstream(WHOLE) as upstream:
-            async with running(make_config(upstream.url)) as proxy:
-                proxy.proxy.services.transcript = transcript = Transcript(path)
-                answer = await ask(proxy)
-                assert answer.done == 1
-                await transcript.close()
+        async with ScriptedUpstream(WHOLE) as upstream, running(make_config(upstream.url)) as proxy:
+            proxy.proxy.services.transcript = transcript = Transcript(path)
+            answer = await ask(proxy)
+            assert answer.done == 1
+            await transcript.close()
         await eventually(lambda: True)
     finally:
         os.close(reader)

@@ -1,9 +1,9 @@
 """Dialect `auto`: decide from evidence, stream by stream, whether the host frames rightly (design section 3).
 
 Until it is decided the stream is read as a right one, but only what both readings agree on is passed on. What they
-differ about is held: a frame of several lines, and a frame boundary where no sentence ends ("weak"). Proof of the broken
-writer hands what is held, as it came, to the single-prefix reading; four weak boundaries without proof, or a CR at the
-first line's end, hand it to the standard's.
+differ about is held: a frame of several lines, and a frame boundary where no sentence ends ("weak"). Proof of the
+broken writer hands what is held, as it came, to the single-prefix reading; four weak boundaries without proof, or a CR
+at the first line's end, hand it to the standard's.
 """
 
 from __future__ import annotations

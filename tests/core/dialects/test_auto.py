@@ -75,7 +75,7 @@ def test_a_right_stream_with_other_line_ends_is_read_as_the_standard_has_it(
 
 @given(tokens(benign_answers()), cuts())
 def test_the_restorer_leaves_tokens_alone_from_the_first_that_ends_no_sentence(chunks: list[str], cuts: Cuts) -> None:
-    """Only frames that all end in a mark, up to here, may be an old splitter's: white space goes between those alone."""
+    """Only frames that all end in a mark may be an old splitter's: white space goes between those alone."""
     assume(not any(map(is_marker, chunks)))
     result = repair(right(ROUTING, *chunks, DONE), OPTIONS, cuts)
     sentences = 0
