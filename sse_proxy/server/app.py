@@ -23,9 +23,10 @@ from sse_proxy.server.headers import request_id as request_id_of
 from sse_proxy.server.passthrough import Passthrough
 from sse_proxy.server.problem import RequestRefused, problem
 from sse_proxy.server.pull import PulledResponse
+from sse_proxy.server.refuse import refuse_stream
 from sse_proxy.server.registry import StreamRegistry
 from sse_proxy.server.services import Services, StreamRoute
-from sse_proxy.server.stream import StreamRun, refuse_stream
+from sse_proxy.server.stream import StreamRun
 from sse_proxy.server.target import request_host, request_path
 from sse_proxy.server.transcript import Transcript
 from sse_proxy.server.upstream import UpstreamAddress

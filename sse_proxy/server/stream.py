@@ -2,40 +2,39 @@
 
 The upstream pushes its head, bytes and end into a `StreamRun`; that feeds the pipeline and writes what comes out, one
 write for each read. One task sends the request; no task, queue or timer belongs to an event. What a body that is not a
-stream means is judged in `server.held`, when something is due in `server.clocks`.
+stream means is judged in `server.held`, when something is due in `server.clocks`; `server.reply` is the client's side.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import math
 import zlib
 from collections.abc import Awaitable, Callable
-from email.utils import formatdate
 from functools import partial
+from typing import Any
 
 from aiohttp import web
 
 from sse_proxy.core.ledger import Outcome
 from sse_proxy.core.options import Payload
 from sse_proxy.core.pipeline import Pipeline
-from sse_proxy.errors import AdmissionRefused, FailureCode, UpstreamBadResponse, UpstreamError
+from sse_proxy.errors import FailureCode, UpstreamBadResponse, UpstreamError
 from sse_proxy.server import held
 from sse_proxy.server.clocks import StreamClocks
-from sse_proxy.server.disposition import Disposition, Inflate, disposition, inflate_for, media_type, stream_headers
-from sse_proxy.server.downstream import StreamWriter
-from sse_proxy.server.exact import BadHead, ExactResponse
+from sse_proxy.server.disposition import Disposition, Inflate, disposition, inflate_for, media_type
+from sse_proxy.server.exact import ExactResponse
 from sse_proxy.server.headers import Headers, end_to_end, peer_address
 from sse_proxy.server.held import Failed, HeldBody, PassOn
 from sse_proxy.server.problem import RequestRefused, upstream_problem
 from sse_proxy.server.registry import Recorder, StreamEntry, StreamState
+from sse_proxy.server.reply import StreamReply
 from sse_proxy.server.services import Services, Source, StreamRoute
-from sse_proxy.server.transcript import Transcript
+from sse_proxy.server.transcript import asked
 from sse_proxy.server.upstream import ResponseHead
 
-__all__ = ["StreamRun", "refuse_stream"]
+__all__ = ["StreamRun"]
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +47,6 @@ class StreamRun:
 
     Attributes:
         request_body: kept for the transcript, where it is small.
-        status: of the response; 0 while there is none.
     """
 
     wheel_slot: int | None = None
@@ -59,22 +57,17 @@ class StreamRun:
         self.route = route
         self.request_id = request_id
         self.request_body: bytes | None = None
-        self.status = 0
         self._settings = settings
         self._services = services
-        self._origin = request.headers.get("Origin", "")
         self._now = services.wheel.time
         self._clocks = StreamClocks(settings, self._now())
-        self._writer = StreamWriter(request, self._writable)
         self.pipeline = Pipeline(
             settings.options(request_id=request_id, method=request.method),
             started_at=self._clocks.started,
             keep_answer=services.transcript is not None,
         )
         self._source: Source | None = None
-        # What is told to the client, once it is known
-        self._response: ExactResponse | None = None
-        self._raise: Exception | None = None  # answered by the front, in place of a response
+        self._raise: RequestRefused | None = None  # answered by the front, in place of a response
         self._turn = asyncio.Event()  # a head, the end or an exception waits for `run()`
         self._over = False  # nothing more is written but the end
         self._abandoned = False  # the connection ends in place of the response
@@ -98,6 +91,14 @@ class StreamRun:
             method=request.method,
         )
         self._recorder: Recorder | None = services.registry.tap(self.entry)
+        self._reply = StreamReply(
+            request, route, self._clocks, self.entry, now=self._now, turn=self._turn, on_pace=self._pace
+        )
+
+    @property
+    def status(self) -> int:
+        """The status that was answered; 0 for none."""
+        return self._reply.status if self._raise is None else self._raise.status
 
     @property
     def expects_text(self) -> bool:
@@ -123,14 +124,17 @@ class StreamRun:
             await self._turn.wait()
             if self._raise is not None:
                 raise self._raise
-            await self._start()
+            try:
+                await self._reply.start()
+            except UpstreamBadResponse as error:
+                self._unsay(error)
+                raise
             while not self._over:
                 self._turn.clear()
                 await self._turn.wait()
             if self._abandoned:
-                return self._writer.abandon()
-            self._watch_reader()
-            response = await self._writer.end()
+                return self._reply.abandon()
+            response = await self._reply.end()
             self._answered = True
             return response
         except asyncio.CancelledError:
@@ -138,7 +142,7 @@ class StreamRun:
             raise
         except ConnectionError:  # it went a moment ago, and this was not cancelled yet
             self._client_gone()
-            return self._writer.abandon()
+            return self._reply.abandon()
         finally:
             self._returned = True
             asking.cancel()
@@ -159,34 +163,19 @@ class StreamRun:
         except Exception as error:
             self._fault(error)
 
-    async def _start(self) -> None:
-        """Let our head go.
-
-        Raises:
-            ConnectionError: the client is gone.
-            UpstreamBadResponse: the upstream's head cannot be written.
-        """
-        response = self._response
-        assert response is not None
-        if self.request.body_exists and not self.request.content.is_eof():
-            response.force_close()  # an early answer: where the next request begins is not known
-        try:
-            await self._writer.start(response)
-        except BadHead as error:
-            ledger = self.pipeline.ledger
-            ledger.outcome, ledger.code, ledger.log_detail = None, FailureCode.UPSTREAM_BAD_RESPONSE, str(error)
-            self._over = False
-            self._end(Outcome.FAILED)
-            raise UpstreamBadResponse(str(error)) from error
-        self._watch_reader()
+    def _unsay(self, error: UpstreamBadResponse) -> None:
+        """The upstream's head could not be written: whatever came of its stream, nobody saw it."""
+        ledger = self.pipeline.ledger
+        ledger.code, ledger.log_detail = error.code, str(error)
+        self._over = False
+        self._end(Outcome.FAILED)
 
     def _refuse(self, error: RequestRefused) -> None:
         """The client did not deliver its request. The front answers; or, when our head is out, the connection ends."""
         if self._over:
             return
-        if self._response is None:
+        if not self._reply.committed:
             self._raise = error
-            self.status = error.status
         self._abandoned = True
         self._end(Outcome.CLIENT_GONE)
 
@@ -252,7 +241,7 @@ class StreamRun:
 
     def _take_head(self, head: ResponseHead) -> None:
         self.entry.state = StreamState.STREAMING
-        self.route.cors.learn(self._origin, head.status, head.headers)
+        self._reply.learn(head)
         kind = disposition(head, self._settings.dialect)
         if self.route.observe:
             readable, self._inflate = inflate_for(head)
@@ -264,7 +253,7 @@ class StreamRun:
             self._take_stream(head)
         elif kind is Disposition.JSON:
             self._hold(head, held.json_of, held.JSON_BYTES)
-        elif kind is not Disposition.PASS_ON or self._response is not None:
+        elif kind is not Disposition.PASS_ON or self._reply.committed:
             self._hold(head, held.failure_of, held.COLLECT_BYTES, held.COLLECT_S, for_the_log=True)
         elif head.status >= 400 and media_type(head) in ("", "text/event-stream"):
             judge = partial(held.refusal_of, settings=self._settings)
@@ -279,7 +268,7 @@ class StreamRun:
             return
         coding = head.get("content-encoding")
         logger.warning("stream %s: content coding %.80r cannot be read", self.request_id, coding)
-        if self._response is None:
+        if not self._reply.committed:
             self._pass_on(head)
         else:
             self._fail(FailureCode.UPSTREAM_NOT_EVENT_STREAM, detail=f"content coding {coding!r}")
@@ -301,8 +290,7 @@ class StreamRun:
         if progress != self._progress:
             self._progress = progress
             self._clocks.event(now)
-        if out:
-            self._write(out, now)
+        self._reply.write(out)
         if self.pipeline.finished:
             self._end(ledger.outcome)
         elif (due := self.pipeline.wants_tick_at) is not None:
@@ -322,7 +310,7 @@ class StreamRun:
         elif self._inflate is not None and not self._inflate.eof:
             self._fail(FailureCode.UPSTREAM_TRUNCATED, detail="the content coding ends early")
         else:
-            self._write(self.pipeline.close(now), now)
+            self._reply.write(self.pipeline.close(now))
             self._end(self.pipeline.ledger.outcome)
 
     # Bodies that are not a stream ----------------------------------------------------------------------------------
@@ -344,7 +332,7 @@ class StreamRun:
         assert body is not None
         now = self._now()
         verdict = body.judge(body, whole)
-        if isinstance(verdict, PassOn) and self._response is None:
+        if isinstance(verdict, PassOn) and not self._reply.committed:
             self._pass_on(body.head, verdict.headers)
             self._pass_bytes(bytes(body.data) if verdict.body is None else verdict.body, now)
             if whole:
@@ -357,7 +345,7 @@ class StreamRun:
             self.pipeline.ledger.bytes_in += len(body.data)
             out = self.pipeline.deliver(verdict.meta, verdict.answer, now)
             self._begin(body.head)
-            self._write(out, now)
+            self._reply.write(out)
             self._end(self.pipeline.ledger.outcome)
 
     def _judge_failed(self, verdict: held.Verdict) -> None:
@@ -377,7 +365,7 @@ class StreamRun:
             length = head.get("content-length") if head.get("transfer-encoding") is None else None
             known = int(length) if length is not None and length.isascii() and length.isdigit() else None
             headers = end_to_end(head.raw_headers, length=known)
-        self._respond(ExactResponse(head.status, head.reason, headers, send_at_once=False))
+        self._reply.respond(ExactResponse(head.status, head.reason, headers, send_at_once=False))
 
     def _pass_bytes(self, data: bytes, now: float) -> None:
         if self._watching:
@@ -385,7 +373,7 @@ class StreamRun:
         else:
             self.pipeline.ledger.bytes_in += len(data)
             self.pipeline.ledger.bytes_out += len(data)
-        self._write(data, now)
+        self._reply.write(data)
 
     def _plain(self, data: bytes) -> bytes:
         return data if self._inflate is None else self._inflate.decompress(data)
@@ -409,53 +397,21 @@ class StreamRun:
 
     # The client's side ---------------------------------------------------------------------------------------------
 
-    def _respond(self, response: ExactResponse) -> None:
-        self._response = response
-        self.status = response.status
-        self._turn.set()
-
     def _begin(self, head: ResponseHead | None, *, status: int = 200, extra: Headers | None = None) -> None:
         """Let our head go, with a first comment: a page that waits for it must not wait for the answer."""
-        if self._response is not None:
+        if self._reply.committed:
             return
-        if head is None:
-            kept = [("Date", formatdate(usegmt=True)), *self.route.cors.own(self._origin), *(extra or [])]
-        else:
-            kept = self.route.cors.of_stream(self._origin, end_to_end(head.raw_headers))
-        self._respond(ExactResponse(status, None, stream_headers(kept), send_at_once=False))
+        self._reply.begin(head, status=status, extra=extra)
         if self._settings.keepalive is not None and status == 200:
-            self._write(self.pipeline.comment(), self._now())
-        self._reschedule()
+            self._reply.write(self.pipeline.comment())
 
-    def _write(self, data: bytes, now: float) -> None:
-        if not data:
-            return
-        self._clocks.keepalive.wrote(now)
-        if self._recorder is not None:
-            self._recorder.repaired.add(data)
-        self._writer.write(data)
-        if self._clocks.paused:
-            self._clocks.wrote_more(len(data))
-        elif self._writer.started:
-            self._watch_reader()
-
-    def _watch_reader(self) -> None:
-        """Where the client is slow, so is the upstream from here on."""
-        if not self._writer.paused or self._clocks.paused:
-            return
-        self._clocks.pause(self._now(), self._writer.unsent)
-        self.entry.state = StreamState.PAUSED
-        if self._source is not None and not self._ended and not self._over:
-            self._source.pause_reading()
-        self._reschedule()
-
-    def _writable(self) -> None:
-        if not self._clocks.paused:
-            return
-        self._clocks.resume(self._now())
-        self.entry.state = StreamState.STREAMING
+    def _pace(self, slow: bool) -> None:
+        """Where the client is slow, so is the upstream."""
         if self._source is not None and not self._ended:
-            self._source.resume_reading()
+            if not slow:
+                self._source.resume_reading()
+            elif not self._over:
+                self._source.pause_reading()
         self._reschedule()
 
     def _fail(
@@ -475,24 +431,24 @@ class StreamRun:
             return
         now = self._now()
         out = self.pipeline.fail(code, status=status, retryable=retryable, message=message, detail=detail, now=now)
-        self._write_failure(out, code, status, now)
+        self._write_failure(out, code, status)
 
-    def _write_failure(self, out: bytes, code: FailureCode, status: int | None, now: float) -> None:
+    def _write_failure(self, out: bytes, code: FailureCode, status: int | None) -> None:
         unavailable = code in (FailureCode.OVERLOADED, FailureCode.PROXY_DRAINING)
         true_status = self._settings.errors == "status" or unavailable
         own = code.http_status if status is None else status
         extra = [("Retry-After", "5")] if unavailable else []
         self._begin(None, status=own if true_status else 200, extra=extra)
-        self._write(out, now)
+        self._reply.write(out)
         # Text that was certain may have held the done marker: then it is complete after all.
         self._end(self.pipeline.ledger.outcome)
 
     def _fail_observed(self, code: FailureCode, detail: str) -> None:
         """In `mode: observe` nothing of ours goes into a stream: a failure looks as the upstream made it."""
-        if self._response is None:
+        if not self._reply.committed:
             error = UpstreamError(detail)
             error.code = code
-            self._respond(upstream_problem(error, request_id=self.request_id))
+            self._reply.respond(upstream_problem(error, request_id=self.request_id))
             ledger = self.pipeline.ledger
             ledger.code, ledger.log_detail = code, detail
             self._end(Outcome.FAILED)
@@ -523,7 +479,7 @@ class StreamRun:
         ledger = self.pipeline.ledger
         ledger.outcome, ledger.code, ledger.log_detail = Outcome.FAILED, FailureCode.INTERNAL, told
         other = Pipeline(self._settings.options(request_id=self.request_id, method=self.request.method))
-        self._write_failure(other.fail(FailureCode.INTERNAL), FailureCode.INTERNAL, None, self._now())
+        self._write_failure(other.fail(FailureCode.INTERNAL), FailureCode.INTERNAL, None)
 
     def drain_now(self) -> None:
         """The proxy shuts down: end the stream, and say so."""
@@ -594,25 +550,19 @@ class StreamRun:
         services.registry.remove(self.entry)
         services.account(self)
         if self.pipeline.ledger.outcome is Outcome.COMPLETE and services.transcript is not None:
-            self._transcribe(services.transcript)
+            services.transcript.add(self._record())
 
-    def _transcribe(self, transcript: Transcript) -> None:
-        body = (self.request_body or b"").decode("utf-8", "replace")
-        try:
-            asked = json.loads(body)
-        except (ValueError, RecursionError):
-            asked = body
-        transcript.add(
-            {
-                "time": self.entry.as_dict(0.0)["started_at"],
-                "requestId": self.request_id,
-                "upstream": self.route.upstream.name,
-                "route": self.route.name,
-                "request": asked,
-                **self.pipeline.kept_answer(),
-                "ledger": self.pipeline.ledger.as_dict(),
-            }
-        )
+    def _record(self) -> dict[str, Any]:
+        """What the transcript says of a complete exchange."""
+        return {
+            "time": self.entry.as_dict(0.0)["started_at"],
+            "requestId": self.request_id,
+            "upstream": self.route.upstream.name,
+            "route": self.route.name,
+            "request": asked(self.request_body or b""),
+            **self.pipeline.kept_answer(),
+            "ledger": self.pipeline.ledger.as_dict(),
+        }
 
     # Clocks --------------------------------------------------------------------------------------------------------
 
@@ -633,7 +583,7 @@ class StreamRun:
                 due.append(self.pipeline.wants_tick_at)
             if self._may_keep_alive():
                 due.append(clocks.keepalive_due())
-                if self._response is None:
+                if not self._reply.committed:
                     due.append(clocks.commit_due())
         return min(due)
 
@@ -643,7 +593,7 @@ class StreamRun:
         if self._held is not None and self._held.until < math.inf:
             return False  # the verdict is near, and with it perhaps another status
         # `commit_after: off` waits for the upstream's head, however long.
-        return self._response is not None or self._settings.commit_after is not None
+        return self._reply.committed or self._settings.commit_after is not None
 
     def on_tick(self, now: float) -> float | None:
         """Do what is due."""
@@ -657,8 +607,9 @@ class StreamRun:
     def _tick(self, now: float) -> None:
         if now >= self._drain_until:
             self._end_drain()
-        if self._clocks.reader_is_stuck(now, self._writer.unsent):
-            self._drop_reader()
+        if self._reply.drop_if_stuck(now, self.request_id):
+            self._abandoned = True
+            self._client_gone()
         if self._over:
             return
         late = self._clocks.failure(now, streaming=not self._passing)
@@ -678,7 +629,7 @@ class StreamRun:
         if self.route.observe:
             self._watch(lambda: self.pipeline.tick(now))
             return
-        self._write(self.pipeline.tick(now), now)
+        self._reply.write(self.pipeline.tick(now))
         if self.pipeline.finished:
             self._end(self.pipeline.ledger.outcome)
 
@@ -687,35 +638,4 @@ class StreamRun:
             self._begin(None)
         if self._clocks.keepalive.is_due(now):
             self._begin(None)
-            self._write(self.pipeline.keepalive(), now)
-
-    def _drop_reader(self) -> None:
-        logger.info("stream %s: its reader took nothing for %g s", self.request_id, self._settings.write_timeout)
-        self._clocks.resume(self._now())
-        if self._over:
-            self._client_gone()
-        else:
-            self._abandoned = True
-            self._end(Outcome.CLIENT_GONE)
-        self._writer.drop()
-
-
-async def refuse_stream(
-    request: web.BaseRequest, route: StreamRoute, services: Services, request_id: str, refusal: AdmissionRefused
-) -> web.StreamResponse:
-    """Answer a stream that is not admitted: its 503, with the error event as body."""
-    pipeline = Pipeline(route.settings.options(request_id=request_id, method=request.method))
-    body = pipeline.fail(refusal.code)
-    origin = request.headers.get("Origin", "")
-    headers = [
-        *stream_headers([("Date", formatdate(usegmt=True)), *route.cors.own(origin)]),
-        ("Retry-After", str(refusal.retry_after_s)),
-        ("Content-Length", str(len(body))),
-    ]
-    services.metrics.observe_stream(route.upstream.name, route.name, pipeline.ledger)
-    response = ExactResponse(refusal.code.http_status, None, headers, body=body)
-    if request.body_exists and not request.content.is_eof():
-        response.force_close()  # where the next request begins is not known
-    await response.prepare(request)
-    await response.write_eof()
-    return response
+            self._reply.write(self.pipeline.keepalive())

@@ -9,9 +9,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Transcript"]
+__all__ = ["Transcript", "asked"]
 
 logger = logging.getLogger(__name__)
+
+
+def asked(body: bytes) -> Any:
+    """Return a request's body as its JSON value, or as text where it is none."""
+    text = body.decode("utf-8", "replace")
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text
 
 
 class Transcript:

@@ -86,3 +86,17 @@ def test_what_waits_beyond_two_chunks_counts_as_held() -> None:
     assert cutter.held == 30
     assert cutter.feed("ab\n") == ["\n" * 50 + "a"]
     assert cutter.held == 0
+
+
+@pytest.mark.parametrize(("text", "cut"), [("One {two", True), ("a b {", False), ("x   ", False), ("ab {{{ ", True)])
+def test_time_cuts_for_ga_clients_where_trimming_eats_nothing_too(text: str, cut: bool) -> None:
+    cutter = make_cutter(StreamOptions(reader=Reader.GA_CLIENT), Ledger())
+    cutter.feed(text)
+    chunks = cutter.flush()
+    rest = "".join([*chunks, *cutter.close()])
+    assert rest == text
+    for chunk in chunks:
+        after = text[len(chunk)]
+        assert chunk[-1] not in " \n"
+        assert after not in " \n{"
+    assert bool(chunks) is cut

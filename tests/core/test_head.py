@@ -129,3 +129,12 @@ def test_a_json_head_that_never_ends_is_given_up() -> None:
         if pipeline.finished:
             break
     assert pipeline.ledger.code is FailureCode.UPSTREAM_NOT_EVENT_STREAM
+
+
+@BYTEWISE
+def test_a_bare_error_object_is_told_before_the_stream_ends(step: int) -> None:
+    pipeline = Pipeline(StreamOptions())
+    body = b'{"a":{"b":"}"},"error":"Service is busy"}'
+    out = b"".join(pipeline.feed(body[at : at + step]) for at in range(0, len(body), step))
+    assert pipeline.finished
+    assert b'"upstream_error"' in out

@@ -102,6 +102,16 @@ def test_what_follows_the_end_in_the_same_packet_is_not_even_read() -> None:
         assert result.ledger.dropped_bytes == len(junk)
 
 
+@pytest.mark.parametrize("at", range(len(DONE) + 1))
+def test_nor_is_it_where_the_marker_came_in_two_packets(at: int) -> None:
+    raw = b"data: One. \n\n" + DONE + b"junk\nretry: x\n\n"
+    cut = len(b"data: One. \n\n") + at
+    for dialect in (Dialect.STANDARD, Dialect.AUTO, Dialect.SINGLE_PREFIX):
+        result = repair(raw, StreamOptions(dialect=dialect), lambda raw: [raw[:cut], raw[cut:]])
+        assert result.repairs == {"after_marker": 1}
+        assert result.ledger.dropped_bytes == len(b"junk\nretry: x\n\n")
+
+
 def test_feeding_a_closed_stream_is_misuse() -> None:
     pipeline = Pipeline(StreamOptions(done=(), require_done=False))
     pipeline.close()

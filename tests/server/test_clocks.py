@@ -326,7 +326,8 @@ async def test_a_reader_that_takes_nothing_of_the_end_is_dropped_too() -> None:
     assert entry.ledger.outcome is Outcome.CLIENT_GONE  # though the upstream was complete, the reader never had it
 
 
-async def test_the_clocks_go_on_after_a_pause() -> None:
+@pytest.mark.parametrize("request_", [post(), post("/events", b"", method="GET")], ids=["declared", "undeclared"])
+async def test_the_clocks_go_on_after_a_pause(request_: bytes) -> None:
     """A pause's own deadline is far away; the idle clock's is not, once the reader has caught up."""
     script: Script = [stream_head(), LINE * 3000, Stall()]
     async with (
@@ -334,8 +335,21 @@ async def test_the_clocks_go_on_after_a_pause() -> None:
         running(upstream.url, write_timeout="60s", idle_timeout="150ms") as proxy,
     ):
         with small_window(proxy.port) as client:
-            client.sendall(post())
+            client.sendall(request_)
             await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
+            await _pass(0.4)  # the idle clock's time comes and goes meanwhile
             await read_some(client, 4_000_000)
             entry = await proxy.last()
     assert entry.ledger.code is FailureCode.UPSTREAM_STALLED
+
+
+async def test_a_failure_lets_the_upstream_go_before_a_slow_reader_has_read_of_it() -> None:
+    async with (
+        ScriptedUpstream(FLOOD) as upstream,
+        running(upstream.url, write_timeout="30s", total_timeout="300ms") as proxy,
+    ):
+        with small_window(proxy.port) as client:
+            client.sendall(post())
+            await eventually(lambda: [e for e in proxy.proxy.registry.live() if e.state is StreamState.PAUSED])
+            await upstream.client_closed(timeout=2.0)
+            assert proxy.proxy.registry.active == 1

@@ -109,6 +109,15 @@ async def test_a_client_that_leaves_behind_the_marker_had_a_complete_answer() ->
     assert entry.ledger.outcome is Outcome.COMPLETE
 
 
+async def test_nothing_of_an_ended_stream_waits_for_a_clock() -> None:
+    """Its idle clock would keep it, and all it holds, for another five minutes."""
+    script: Script = [stream_head(), chunk(ANSWER), DONE, last_chunk]
+    async with ScriptedUpstream(script) as upstream, running(upstream.url) as proxy:
+        await ask(proxy)
+        await proxy.last()
+        assert not any(proxy.proxy.services.wheel._slots.values())
+
+
 async def test_the_marker_is_found_in_pieces() -> None:
     wire = ANSWER + b"data: [DONE]\n\n"
     steps = [chunk(wire[at : at + 1]) for at in range(len(wire))]

@@ -173,6 +173,29 @@ async def test_the_host_gets_the_request_and_nothing_else() -> None:
     assert [name for name, _ in request.headers].count("Content-Length") == 1
 
 
+async def test_a_client_that_waits_for_a_100_gets_it_and_the_host_does_not_hear_of_it() -> None:
+    expecting = post(CHAT, b"", "Expect: 100-continue", f"Content-Length: {len(QUESTION)}")
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url) as proxy,
+        Client.open(proxy.port, expecting) as client,
+    ):
+        assert await client.until(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.send(QUESTION)
+        assert b"[DONE]" in await client.rest()
+        request = await upstream.request()
+    assert (request.body, request.get("Expect")) == (QUESTION, None)
+
+
+async def test_the_host_may_be_asked_under_the_clients_name() -> None:
+    async with (
+        ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
+        running(upstream.url, host_header="client") as proxy,
+    ):
+        await ask(proxy)
+        assert (await upstream.request()).get("Host") == "proxy.example"
+
+
 async def test_a_large_chunked_upload_streams_through() -> None:
     body = b"x" * 3_000_000
     data = post(CHAT, b"", "Transfer-Encoding: chunked") + b"".join(
@@ -194,15 +217,18 @@ async def test_an_early_answer_ends_the_upload() -> None:
         ScriptedUpstream([Early(), head(413, length=3), b"big", Stall()]) as upstream,
         running(upstream.url, scrub_history=False) as proxy,
     ):
-        data = post(CHAT, b"", "Content-Length: 9000000") + b"x" * 1000
+        data = post(CHAT, b"", "Content-Length: 9000000", last=False) + b"x" * 1000
         async with Client.open(proxy.port, data) as client:
-            assert b" 413 " in await client.until(b"\r\n\r\n")
+            answer = await client.until(b"\r\n\r\n")
+            assert b" 413 " in answer
+            assert b"Connection: close\r\n" in answer
             assert await client.exactly(3) == b"big"
         await upstream.client_closed()
 
 
 async def test_the_answer_may_begin_before_the_request_has_ended() -> None:
-    script: Script = [Early(), stream_head(), chunk(b"data: a\n\n"), WaitForBody(), chunk(b"data: [DONE]\n\n"), last_chunk]
+    answer = chunk(b"data: [DONE]\n\n")
+    script: Script = [Early(), stream_head(), chunk(b"data: a\n\n"), WaitForBody(), answer, last_chunk]
     async with ScriptedUpstream(script) as upstream, running(upstream.url, scrub_history=False) as proxy:
         data = post(CHAT, b"", "Transfer-Encoding: chunked", last=False) + chunk(b"1")
         async with Client.open(proxy.port, data) as client:

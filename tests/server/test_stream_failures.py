@@ -215,7 +215,14 @@ async def test_with_errors_status_it_is_the_status_where_our_head_can_still_say_
     case = CASES[name]
     answer = await fail(case, errors="status")
     check(answer, case, status=case.status if case.headless else 200)
+    assert answer.body.startswith(b"event: error\n" if case.headless else b": keep-alive\n\n")
     assert answer.get("Content-Type") == "text/event-stream; charset=utf-8"
+
+
+async def test_a_status_that_is_known_is_not_lost_to_a_head_that_was_due() -> None:
+    case = CASES["500 that never ends"]
+    answer = await fail(case, errors="status", commit_after="100ms", keepalive="100ms")
+    check(answer, case, status=500)
 
 
 @pytest.mark.parametrize("name", [name for name, case in CASES.items() if case.headless])
@@ -442,16 +449,19 @@ async def test_a_bug_while_asking(monkeypatch: pytest.MonkeyPatch, bug: Callable
 
 
 @pytest.mark.parametrize("end", [End(), Reset()])
-async def test_an_answer_that_is_passed_on_and_cut_does_not_look_whole(end: End | Reset) -> None:
+@pytest.mark.parametrize("chunked", [True, False])
+async def test_an_answer_that_is_passed_on_and_cut_does_not_look_whole(end: End | Reset, chunked: bool) -> None:
     go = asyncio.Event()
-    body = b'{"answer":"' + b"x" * 2_000_000
-    reply = head(200, [("Content-Type", "application/json")], length=9_000_000)
-    async with ScriptedUpstream([reply, body, Wait(go), end]) as upstream, running(upstream.url) as proxy:
+    body = b'{"answer":"' + b"x" * 2_000_000 + b" mark"
+    reply = head(200, [("Content-Type", "application/json")], chunked=chunked, length=None if chunked else 9_000_000)
+    script: Script = [reply, chunk(body) if chunked else body, Wait(go), end]
+    async with ScriptedUpstream(script) as upstream, running(upstream.url) as proxy:
         async with Client.open(proxy.port, post()) as client:
             await client.until(b"\r\n\r\n")
-            assert await client.exactly(len(body)) == body
+            await client.exactly(2_000_000)
+            await client.until(b" mark")
             go.set()
-            assert await client.rest() == b""
+            assert await client.rest() == (b"\r\n" if chunked else b"")
         entry = await proxy.last()
     assert entry.ledger.code is C.UPSTREAM_TRUNCATED
 

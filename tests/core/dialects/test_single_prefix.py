@@ -9,6 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sse_proxy.core import Chunker, Dialect, Outcome, Payload, Pipeline, Split, StreamOptions
+from sse_proxy.core.control import MAX_ROUTING
 from sse_proxy.demo.wire import DONE, split_743, write_gaapi
 from sse_proxy.errors import FailureCode
 from tests.core.oracle import in_band_marker, read_single_prefix
@@ -144,6 +145,16 @@ def test_a_long_head_is_decided_alike_at_any_cut(spaces: int, step: int) -> None
     raw = frames(ROUTING, " " * spaces + "x", '{"error":"' + "y" * spaces, DONE)
     result = repair(raw, NO_GUESS, lambda raw: [raw[at : at + step] for at in range(0, len(raw), step)])
     assert result.text == " " * spaces + 'x\n\ndata: {"error":"' + "y" * spaces
+
+
+@pytest.mark.parametrize("dialect", [Dialect.SINGLE_PREFIX, Dialect.AUTO])
+@pytest.mark.parametrize("step", [60_000, 1 << 21])
+def test_what_is_too_long_for_a_routing_object_is_text_and_leaves(dialect: Dialect, step: int) -> None:
+    raw = b'data: x. \n\ndata: {"y":"' if dialect is Dialect.AUTO else b'data: {"y":"'
+    raw += b"z" * (MAX_ROUTING + 100_000)
+    pipeline = Pipeline(StreamOptions(dialect=dialect, restore_whitespace=False))
+    out = b"".join(pipeline.feed(raw[at : at + step]) for at in range(0, len(raw), step))
+    assert out.count(b"z") > MAX_ROUTING
 
 
 def test_fields_of_the_first_frame_are_kept() -> None:
