@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from sse_proxy.core.control import Control, ControlWords, json_object
 from sse_proxy.core.cutter import Cutter, make_cutter
 from sse_proxy.core.dialects.standard import LineEndNormaliser
-from sse_proxy.core.events import Event, Failure, FrameEnd, Item, LastEventId, ReconnectionTime, Text
+from sse_proxy.core.events import Block, Event, Failure, FrameEnd, Item, LastEventId, ReconnectionTime, Text
 from sse_proxy.core.head import host_message
 from sse_proxy.core.ledger import Ledger, RepairKind
 from sse_proxy.core.options import Chunker, Payload, StreamOptions
@@ -73,7 +73,10 @@ class Answer(Protocol):
 
 def _drop(ledger: Ledger, item: Item) -> None:
     """Count what came behind the stream's end."""
-    if isinstance(item, Event | Text):
+    if isinstance(item, Block):
+        for event in item.events():
+            _drop(ledger, event)
+    elif isinstance(item, Event | Text):
         ledger.dropped_bytes += utf8_length(item.data)
         ledger.repair(RepairKind.AFTER_MARKER, 0 if RepairKind.AFTER_MARKER in ledger.repairs else 1)
 
@@ -293,6 +296,7 @@ class OneToOne:
         self._error_types = frozenset(options.error_types)
         # Parsing each event would cost more than all else: only those that hold one of these words can matter.
         self._words = tuple(f'"{word}"' for word in ("error", *options.end_types, *options.error_types))
+        self._end_words = (*options.done, *(self._words if self._json else ()))
         self._parts: list[str] = []
         self.held = 0
         self.done = False
@@ -307,6 +311,12 @@ class OneToOne:
         for item in items:
             if self.done or self.failure is not None:
                 _drop(self._ledger, item)
+            elif isinstance(item, Block):
+                if any(word in item.text for word in self._end_words):
+                    out += self.feed([*item.events()])
+                else:
+                    self._ledger.frames_in += item.count
+                    out.append(item)
             elif isinstance(item, Event):
                 self._event(item, out)
             elif isinstance(item, Text):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sse_proxy.core.events import Comment, Event, Item, LastEventId, ReconnectionTime
+from sse_proxy.core.events import Block, Comment, Event, Item, LastEventId, ReconnectionTime
 from sse_proxy.core.options import Reader
 
 __all__ = ["Encoder", "well_formed"]
@@ -40,6 +40,8 @@ class Encoder:
                     out.append(_fields(item))
                 data = item.data
                 out.append(f"data: {data.replace(chr(10), self._line_end) if chr(10) in data else data}\n\n")
+            elif type(item) is Block:
+                out.append(item.text)
             elif isinstance(item, Comment):
                 out.append(f":{item.text}{self._comment_end}")
             elif isinstance(item, LastEventId):

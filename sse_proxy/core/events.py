@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from sse_proxy.errors import FailureCode
 
-__all__ = ["Comment", "Event", "Failure", "FrameEnd", "Item", "LastEventId", "ReconnectionTime", "Text"]
+__all__ = ["Block", "Comment", "Event", "Failure", "FrameEnd", "Item", "LastEventId", "ReconnectionTime", "Text"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,26 @@ class Event:
     def plain(self) -> bool:
         """Whether the event carries data alone."""
         return not self.type and self.id is None and self.retry is None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Whole events with data alone, as one piece of text that is already what the encoder would write.
+
+    A right stream that is passed on one to one comes out of the standard's parser so: nothing is made of an event but
+    its place in the count.
+
+    Attributes:
+        text: `data: ` lines, LF only, a blank line behind each event.
+        count: how many events it holds.
+    """
+
+    text: str
+    count: int
+
+    def events(self) -> list[Event]:
+        """Return the events one by one."""
+        return [Event(part[6:].replace("\ndata: ", "\n")) for part in self.text[:-2].split("\n\n")]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,4 +100,4 @@ class Failure:
     detail: str = ""
 
 
-Item: TypeAlias = Event | Text | FrameEnd | Comment | ReconnectionTime | LastEventId | Failure
+Item: TypeAlias = Event | Block | Text | FrameEnd | Comment | ReconnectionTime | LastEventId | Failure

@@ -15,7 +15,7 @@ from sse_proxy.core.control import json_object
 from sse_proxy.core.dialects import DialectParser, FrameRules, make_parser
 from sse_proxy.core.dialects.base import CONTROL_WAIT_S
 from sse_proxy.core.encoder import Encoder, well_formed
-from sse_proxy.core.events import Event, Failure, FrameEnd, Item, Text
+from sse_proxy.core.events import Block, Event, Failure, FrameEnd, Item, Text
 from sse_proxy.core.head import StreamHead
 from sse_proxy.core.ledger import Ledger, Outcome, RepairKind
 from sse_proxy.core.messages import error_event
@@ -189,18 +189,21 @@ class Pipeline:
         if self.finished or self._closed:
             return b""
         out: list[Item] = []
+        flushed = False
         if self._hold is not None and now >= self._hold[1] and self._parser is not None:
-            last_event = self._hold[0] >= CONTROL_WAIT_S
-            self._hold = None
+            waited, self._hold = self._hold[0], None
             out += self._answer.feed(self._parser.flush())
-            if last_event:
+            if waited >= CONTROL_WAIT_S:
                 self._answer.settle()
+            if self._text_due is None and self._answer.pending:
+                self._text_due = now + max(0.0, self._options.max_hold_s - waited)
         if self._error_due is not None and now >= self._error_due:
             self._answer.settle()
         if self._text_due is not None and now >= self._text_due:
             self._text_due = None
             out += self._answer.flush()
-        return self._pass(out, now, ticked=True)
+            flushed = True
+        return self._pass(out, now, flushed=flushed)
 
     def deliver(self, meta: str, answer: str, now: float = 0.0) -> bytes:
         """Write a whole answer that came as JSON (`source: json`): routing event, chunks, done marker.
@@ -221,7 +224,7 @@ class Pipeline:
 
     # Out -----------------------------------------------------------------------------------------------------------
 
-    def _pass(self, out: list[Item], now: float, *, ticked: bool = False) -> bytes:
+    def _pass(self, out: list[Item], now: float, *, flushed: bool = False) -> bytes:
         answer = self._answer
         if answer.failure is not None:
             failure = answer.failure
@@ -229,7 +232,7 @@ class Pipeline:
         if answer.done:
             self._end(Outcome.COMPLETE)
             return self._write(out, now)
-        self._arm(now, ticked=ticked)
+        self._arm(now, flushed=flushed)
         return self._write(out, now) if out else b""
 
     def _write(self, out: list[Item], now: float) -> bytes:
@@ -237,7 +240,11 @@ class Pipeline:
         if self._kept is not None:
             self._keep(out)
         ledger = self.ledger
-        ledger.events_out += sum(type(item) is Event for item in out)
+        for item in out:
+            if type(item) is Event:
+                ledger.events_out += 1
+            elif type(item) is Block:
+                ledger.events_out += item.count
         ledger.bytes_out += len(raw)
         if ledger.first_text_s is None and self._started_at is not None:
             text = self._options.payload is Payload.TEXT
@@ -245,8 +252,11 @@ class Pipeline:
                 ledger.first_text_s = max(0.0, now - self._started_at)
         return raw
 
-    def _arm(self, now: float, *, ticked: bool) -> None:
-        """Find when what waits now has waited long enough. A hold that goes on keeps its time."""
+    def _arm(self, now: float, *, flushed: bool) -> None:
+        """Find when what waits now has waited long enough. A hold that goes on keeps its time.
+
+        What a flush has left waits for more text (`flushed`), not for a clock.
+        """
         hold = self._parser.hold_s if self._parser is not None else None
         if hold is None:
             self._hold = None
@@ -254,7 +264,7 @@ class Pipeline:
             self._hold = hold, now + hold
         if not self._answer.pending:
             self._text_due = None
-        elif self._text_due is None and not ticked:
+        elif self._text_due is None and not flushed:
             self._text_due = now + self._options.max_hold_s
         if not self._answer.waits_for_end:
             self._error_due = None
@@ -264,7 +274,12 @@ class Pipeline:
         self.wants_tick_at = min(due) if due else None
 
     def _keep(self, out: list[Item]) -> None:
-        data = [item.data for item in out if type(item) is Event]
+        data: list[str] = []
+        for item in out:
+            if isinstance(item, Block):
+                data += [event.data for event in item.events()]
+            elif isinstance(item, Event):
+                data.append(item.data)
         self._kept_chars += sum(map(len, data))
         if self._kept_chars > self._options.max_event_bytes:
             self._kept = None

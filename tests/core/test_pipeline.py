@@ -231,3 +231,48 @@ def test_an_answer_too_long_is_not_kept() -> None:
         pipeline.feed(b"data: A sentence. \n\n")
     pipeline.feed(DONE)
     assert pipeline.kept_answer() == {"answer": None}
+
+
+# ---- the first line of a stream, which a CR may still end ----
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("more", ["", "data: and a second{end}"])
+def test_time_lets_the_first_line_go_and_its_end_still_tells_the_dialect(end: str, more: str) -> None:
+    pipeline = Pipeline(StreamOptions(restore_whitespace=False))
+    assert pipeline.feed(b"data: no sentence", 1.0) == b""
+    assert pipeline.wants_tick_at == pytest.approx(1.2)
+    out = pipeline.tick(1.2)
+    assert out == b"data: no sentence\n\n"
+    assert pipeline.wants_tick_at is None
+    rest = f" yet{end}{more.format(end=end)}{end}data: next. {end}{end}data: [DONE]{end}{end}"
+    out += pipeline.feed(rest.encode(), 2.0) + pipeline.close(2.0)
+    events = [event.data for event in read_standard(out)[0]]
+    assert events[-1] == "[DONE]"
+    assert "".join(events[:-1]) == "no sentence yet" + ("\nand a second" if more else "") + "next. "
+    assert pipeline.ledger.repairs == {}
+
+
+def test_an_error_event_behind_a_frame_that_ends_no_sentence_is_an_error() -> None:
+    pipeline = Pipeline(StreamOptions())
+    out = pipeline.feed(b"data: One. \n\ndata: Two\n\nevent: error\ndata: Out of tokens\n\n")
+    out += pipeline.close()
+    assert pipeline.ledger.code == "upstream_error"
+    assert "".join([event.data for event in read_standard(out)[0]][:-1]) == "One. Two"
+
+
+# ---- right streams that are passed on one to one, many events at a time ----
+
+
+def test_a_block_counts_and_writes_what_its_events_would() -> None:
+    stream = b"data: a\ndata: b\n\ndata: \n\ndata:  c \n\n" * 3
+    options = StreamOptions(
+        dialect=Dialect.STANDARD, payload=Payload.OPAQUE, split=Split.NONE, done=("END",), require_done=True
+    )
+    whole, single = Pipeline(options, keep_answer=True), Pipeline(options, keep_answer=True)
+    stream += b"data: END\n\n"
+    out = b"".join(single.feed(stream[at : at + 1]) for at in range(len(stream)))
+    assert whole.feed(stream) == out == stream
+    assert whole.ledger.as_dict() == single.ledger.as_dict()
+    assert whole.ledger.events_out == 10
+    assert whole.kept_answer() == single.kept_answer() == {"events": ["a\nb", "", " c "] * 3}

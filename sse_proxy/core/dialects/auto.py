@@ -106,7 +106,15 @@ class AutoParser:
             return self._decided.hold_s
         if self._weak_held or (self._place is _Place.BETWEEN and self._holds_data()):
             return CONTROL_WAIT_S if self._ends_in_control() else UNDECIDED_WAIT_S
-        return None
+        return UNDECIDED_WAIT_S if self._holds_first_line() else None
+
+    def _holds_first_line(self) -> bool:
+        """Whether text of the stream's first line is held for its line end alone."""
+        if self._first_line_over or not self._text or self._kind is not _Line.FIRST or self._passed:
+            return False
+        bare = self._without_prefix("".join(self._line))
+        plain = self._fields is _NO_FIELDS and self._line_size <= MAX_CONTROL
+        return bool(bare) and plain and not self._control.may_become(bare, first=self._first)
 
     def _holds_data(self) -> bool:
         return any(isinstance(item, Text | Event) for item in self._items)
@@ -116,7 +124,9 @@ class AutoParser:
         if self._place is not _Place.BETWEEN or not self._items or self._line:
             return False
         last = self._items[-1]
-        return isinstance(last, Event) and self._control.classify(last.data, first=False) is not Control.TEXT
+        if not isinstance(last, Event):
+            return False
+        return last.type == "error" or self._control.classify(last.data, first=False) is not Control.TEXT
 
     def _holds_end(self) -> bool:
         """Whether what is held, read as frames, ends the stream: in the marker, or in an error object."""
@@ -147,7 +157,8 @@ class AutoParser:
                 if self._first_line_over:
                     self._to_single_prefix(items)
                 else:
-                    self._to_standard(items, "".join(self._raw))
+                    # Where time has let text of the line go, the rest of its event follows an empty first line.
+                    self._to_standard(items, _PREFIX if self._passed else "".join(self._raw))
             rest += text[cr:]
         if self._decided is not None:
             items += self._decided.feed(rest)
@@ -442,6 +453,9 @@ class AutoParser:
         if self._decided is not None:
             return self._decided.flush()
         items: list[Item] = []
+        if self._holds_first_line():
+            self._leave_head(items)
+            return items
         raw, (first_end, last) = list(self._raw), self._first_end
         frame, line = self._frame_mark, self._line_mark
         self._release(items)

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from sse_proxy.core.dialects.base import FrameRules
-from sse_proxy.core.events import Comment, Event, FrameEnd, Item, LastEventId, ReconnectionTime, Text
+from sse_proxy.core.events import Block, Comment, Event, FrameEnd, Item, LastEventId, ReconnectionTime, Text
 from sse_proxy.core.ledger import RepairKind
 from sse_proxy.core.options import Payload
 
@@ -13,6 +14,7 @@ __all__ = ["LineEndNormaliser", "StandardParser", "with_field"]
 
 _DIGITS = frozenset("0123456789")  # isdigit() accepts more
 _NO_FIELDS = Event("")
+_BLOCK = re.compile(r"(?:(?:data: [^\n]*+\n)++\n)++")
 _FIELD_FAULTS = {"id": RepairKind.NUL_ID, "retry": RepairKind.BAD_RETRY}
 
 
@@ -74,6 +76,7 @@ class StandardParser:
         self._line_size = 0
         self._data: list[str] = []  # the data buffer, one element a data field
         self._data_size = 0
+        self._one_to_one = rules.payload is not Payload.TEXT
         self._fields = _NO_FIELDS  # event, id and retry of the block; its data is not used
 
     @property
@@ -84,12 +87,20 @@ class StandardParser:
     def feed(self, text: str) -> list[Item]:
         """Take the next text; return the items it completes, oldest first, often none."""
         text = self._ends.feed(text)
+        items: list[Item] = []
+        if self._one_to_one and not self._line and not self._data and self._fields is _NO_FIELDS:
+            whole = text.rfind("\n\n") + 2
+            if whole > 1 and _BLOCK.fullmatch(text, 0, whole):
+                # As it is: most of a stream that is passed on one to one, at a tenth of the cost.
+                block = text[:whole]
+                items.append(Block(block, block.count("\n\n")))
+                text = text[whole:]
         end = text.rfind("\n")
         if end < 0:
             if text:
                 self._line.append(text)
                 self._line_size += len(text)
-            return []
+            return items
         lines = text[:end].split("\n")
         if self._line:
             self._line.append(lines[0])
@@ -98,7 +109,6 @@ class StandardParser:
         rest = text[end + 1 :]
         if rest:
             self._line.append(rest)
-        items: list[Item] = []
         data = self._data
         for line in lines:
             if line.startswith("data: "):
