@@ -88,19 +88,27 @@ class StandardParser:
         """Take the next text; return the items it completes, oldest first, often none."""
         text = self._ends.feed(text)
         items: list[Item] = []
-        if self._one_to_one and not self._line and not self._data and self._fields is _NO_FIELDS:
-            whole = text.rfind("\n\n") + 2
-            if whole > 1 and _BLOCK.fullmatch(text, 0, whole):
-                # As it is: most of a stream that is passed on one to one, at a tenth of the cost.
-                block = text[:whole]
+        if self._one_to_one:
+            # As it is: most of a stream that is passed on one to one, at a tenth of the cost. An event that is open
+            # ends first, line by line.
+            open_event = self._line or self._data or self._fields is not _NO_FIELDS
+            start = text.find("\n\n") + 2 if open_event else 0
+            end = text.rfind("\n\n") + 2
+            if start < end and _BLOCK.fullmatch(text, start, end):
+                self._take_lines(text[:start], items)
+                block = text[start:end]
                 items.append(Block(block, block.count("\n\n")))
-                text = text[whole:]
+                text = text[end:]
+        self._take_lines(text, items)
+        return items
+
+    def _take_lines(self, text: str, items: list[Item]) -> None:
         end = text.rfind("\n")
         if end < 0:
             if text:
                 self._line.append(text)
                 self._line_size += len(text)
-            return items
+            return
         lines = text[:end].split("\n")
         if self._line:
             self._line.append(lines[0])
@@ -120,7 +128,6 @@ class StandardParser:
                 self._field(line, items)
             self._data_size = self._data_size + len(line) if data else 0
         self._line_size = len(rest)
-        return items
 
     def _field(self, line: str, items: list[Item]) -> None:
         if line.startswith("data:") or line == "data":
