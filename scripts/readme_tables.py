@@ -38,7 +38,12 @@ def _plain(value: Any) -> str:
 
 def preset(name: str) -> str:
     """Return a preset's full values, folded up."""
-    text = yaml.safe_dump(preset_values(name), sort_keys=False, allow_unicode=True)
+    values = preset_values(name)
+    for route in values["routes"]:
+        if route["stream"]:
+            # Of a route only what is its own: the rest stands above it.
+            route["stream"] = {key: value for key, value in route["stream"].items() if value != values.get(key)}
+    text = yaml.safe_dump(values, sort_keys=False, allow_unicode=True)
     return f"<details><summary><code>{name}</code></summary>\n\n```yaml\n{text}```\n\n</details>"
 
 

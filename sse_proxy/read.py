@@ -17,7 +17,7 @@ from rich.text import Text
 from sse_proxy.core.ledger import Outcome
 from sse_proxy.core.options import StreamOptions
 from sse_proxy.core.pipeline import Pipeline
-from sse_proxy.core.readers import READERS, ChatReader
+from sse_proxy.core.readers import READERS, ChatReader, read_all
 from sse_proxy.errors import FailureCode
 from sse_proxy.server.service import run_loop
 
@@ -58,10 +58,13 @@ async def _read(
             if pipeline.finished:
                 break
     except (aiohttp.InvalidURL, aiohttp.ClientConnectorError) as error:
-        click.echo(f"sse-proxy: {source}: {error}", err=True)
+        why = error.os_error.strerror or "no connection" if isinstance(error, aiohttp.ClientConnectorError) else "no URL"
+        click.echo(f"sse-proxy: {source}: {why}", err=True)
         return 2
     except (aiohttp.ClientError, TimeoutError) as error:
-        broken = f"{type(error).__name__}: {error}"
+        broken = "the connection was cut before the end of the response"
+        if not isinstance(error, aiohttp.ClientPayloadError):
+            broken = str(error) or type(error).__name__
     except OSError as error:
         click.echo(f"sse-proxy: {source}: {error.strerror or error}", err=True)
         return 2
@@ -108,17 +111,28 @@ def _show(console: Console, packet: bytes, at: float) -> None:
 
 
 def _sum_up(console: Console, readers: dict[str, ChatReader], repaired: bytes, pipeline: Pipeline) -> None:
-    console.rule("what each reader gets of it")
-    table = Table(show_lines=True)
-    for column in ("reader", "text", "error it shows", "knows it is whole"):
-        table.add_column(column, overflow="fold")
-    for name, reader in readers.items():
-        error = Text(str(reader.error or ""), style="red")
-        table.add_row(name, Text(reader.answer), error, "yes" if reader.finished else "no")
-    console.print(table)
     console.rule("what the proxy makes of it")
     console.print(Text(repaired.decode("utf-8")), soft_wrap=True, end="")
+    console.rule("what each reader gets of it")
+    table = Table(show_lines=True)
+    for column in ("reader", "directly", "through the proxy"):
+        table.add_column(column, overflow="fold", ratio=1 if column == "reader" else 3)
+    for name, reader in readers.items():
+        behind = read_all(READERS[name](), [repaired])
+        if reader.answer or reader.error or behind.answer or behind.error:
+            table.add_row(name, _got(reader), _got(behind))
+    console.print(table)
     console.rule("ledger")
     for key, value in pipeline.ledger.as_dict().items():
         if value not in (None, 0, {}):
-            console.print(Text.assemble((f"{key:14} ", "dim"), str(value)))
+            shown = ", ".join(f"{kind} {count}" for kind, count in value.items()) if isinstance(value, dict) else value
+            console.print(Text.assemble((f"{key:14} ", "dim"), str(shown)))
+
+
+def _got(reader: ChatReader) -> Text:
+    """What a reader shows, and how it thinks of that."""
+    if reader.error is not None:
+        verdict = Text(f"error: {reader.error}", style="red")
+    else:
+        verdict = Text("knows it is whole" if reader.finished else "takes the end for its end", style="dim")
+    return Text.assemble(reader.answer, "\n" if reader.answer else "", verdict)

@@ -145,10 +145,13 @@ def _listening(config: Config, listen: str | None, admin: str | None) -> Config:
 
 
 def admin_url(path: Path | None) -> str:
-    """Return the address `healthcheck` asks: that of the configuration `serve` would run with."""
+    """Return the address `healthcheck` asks: that of the configuration `serve` would run with, else the default one."""
     from sse_proxy.cli import _stop
     from sse_proxy.healthcheck import readyz_url
 
+    named = path or os.environ.get("SSE_PROXY_CONFIG") or os.environ.get("SSE_PROXY_UPSTREAM") or DEFAULT_FILE.exists()
+    if not named:
+        return readyz_url("127.0.0.1", 9901)
     config, _ = find_config(path, upstream=None, preset=None, listen=None, admin=None)
     if config.admin is None:
         _stop(["the configuration has no admin listener (admin: off), so nothing can be asked"])

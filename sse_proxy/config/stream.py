@@ -55,7 +55,8 @@ with warnings.catch_warnings():
             restore_whitespace: put back the white space an old splitter removed (needs `chunker: sentence`).
             strip_double_prefix: remove one redundant `data: ` at the head of a frame.
             done: the done markers, any of which ends a complete stream; empty where it has none.
-            end_types, error_types: `payload: json`: values of `type` that end a complete, a failed stream.
+            end_types: `payload: json`: values of `type` that end a complete stream.
+            error_types: `payload: json`: values of `type` that end a failed stream.
             require_done: a clean end without marker or end type is a failure. Without a value: true where there is a
                 marker or an end type to wait for.
             reader: whom the output is written for.

@@ -249,7 +249,7 @@ class Pipeline:
         if ledger.first_text_s is None and self._started_at is not None:
             text = self._options.payload is Payload.TEXT
             if ledger.pieces if text else ledger.events_out:
-                ledger.first_text_s = max(0.0, now - self._started_at)
+                ledger.first_text_s = round(max(0.0, now - self._started_at), 6)
         return raw
 
     def _arm(self, now: float, *, flushed: bool) -> None:
