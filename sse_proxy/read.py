@@ -57,9 +57,11 @@ async def _read(
             repaired += pipeline.feed(packet, now)
             if pipeline.finished:
                 break
-    except (aiohttp.InvalidURL, aiohttp.ClientConnectorError) as error:
-        why = error.os_error.strerror or "no connection" if isinstance(error, aiohttp.ClientConnectorError) else "no URL"
-        click.echo(f"sse-proxy: {source}: {why}", err=True)
+    except aiohttp.InvalidURL:
+        click.echo(f"sse-proxy: {source}: is not a URL", err=True)
+        return 2
+    except aiohttp.ClientConnectorError as error:
+        click.echo(f"sse-proxy: {source}: no connection: {error.os_error.strerror or error.os_error}", err=True)
         return 2
     except (aiohttp.ClientError, TimeoutError) as error:
         broken = "the connection was cut before the end of the response"

@@ -43,7 +43,7 @@ async def _serve(config: Config, source: Path | None) -> int:
     reloads: set[asyncio.Task[None]] = set()
 
     def reload() -> None:
-        task = loop.create_task(_reload(service.proxy, source))
+        task = loop.create_task(_reload(service.proxy, source, config))
         reloads.add(task)
         task.add_done_callback(reloads.discard)
 
@@ -65,14 +65,17 @@ async def _serve(config: Config, source: Path | None) -> int:
     return 0
 
 
-async def _reload(proxy: Proxy, source: Path | None) -> None:
-    """Take the file's new settings; a bad one is refused, and all stays as it was."""
+async def _reload(proxy: Proxy, source: Path | None, started: Config) -> None:
+    """Take the file's new settings; a bad one is refused, and all stays as it was.
+
+    Args:
+        started: what the listeners were opened by.
+    """
     if source is None:
         logger.warning("SIGHUP: there is no configuration file to read again")
         return
     try:
         config = await asyncio.to_thread(load_config, source, os.environ)
-        before = proxy.config
         await proxy.reload(config)
     except ConfigError as error:
         for problem in error.problems:
@@ -81,9 +84,9 @@ async def _reload(proxy: Proxy, source: Path | None) -> None:
     except OSError as error:
         logger.error("reload refused: %s", _told(error))
         return
-    changed = [name for name in _FIXED if getattr(config, name) != getattr(before, name)]
+    changed = [name for name in _FIXED if getattr(config, name) != getattr(started, name)]
     if changed:
-        logger.warning("reloaded, but %s need a restart", ", ".join(changed))
+        logger.warning("reloaded; what takes effect at a restart only: %s", ", ".join(changed))
     else:
         logger.info("reloaded %s", source)
 

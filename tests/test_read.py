@@ -31,13 +31,13 @@ def run(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:
 def test_a_file_is_shown_three_ways() -> None:
     status, out, err = run(str(WIRE))
     assert (status, err) == (0, "")
-    raw, _, rest = out.partition("what each reader gets")
-    readers, _, repaired = rest.partition("what the proxy makes of it")
+    raw, _, rest = out.partition("what the proxy makes of it")
+    repaired, _, readers = rest.partition("what each reader gets")
     assert "- **Cmaj7** `3-0-x-2-3-x` (guitar, score 0.369)⏎" in raw
     assert "HTML standard" in readers
     assert "ga-client chatService" in readers
     assert "data: - **Cmaj7** `3-0-x-2-3-x` (guitar, score 0.369)\n" in repaired
-    assert "single-prefix" in repaired
+    assert "single-prefix" in readers
 
 
 def test_carriage_returns_are_visible() -> None:

@@ -14,12 +14,13 @@ from aiohttp import hdrs, web
 
 from sse_proxy import __version__
 from sse_proxy.config import Config, Upstream
-from sse_proxy.core.ledger import Outcome
+from sse_proxy.core.ledger import Outcome, RepairKind
 from sse_proxy.errors import AdmissionRefused, UpstreamError
 from sse_proxy.metrics import NO_UPSTREAM, UNDECLARED, Metrics
 from sse_proxy.server.admission import Admission
 from sse_proxy.server.ask import Ask
 from sse_proxy.server.headers import request_id as request_id_of
+from sse_proxy.server.http import HAS_A_LINE
 from sse_proxy.server.passthrough import Passthrough
 from sse_proxy.server.problem import RequestRefused, problem
 from sse_proxy.server.pull import PulledResponse
@@ -50,9 +51,7 @@ class _Place:
         self.upstream = upstream
         self._undeclared = StreamRoute(upstream, address, None)
         self._routes = {
-            id(route): StreamRoute(upstream, address, route)
-            for route in upstream.routes
-            if route.stream is not None
+            id(route): StreamRoute(upstream, address, route) for route in upstream.routes if route.stream is not None
         }
         self._proxy = proxy
         self.plain = Passthrough(
@@ -157,7 +156,7 @@ class Proxy:
         """
         request_id = request_id_of(request)
         started = time.monotonic()
-        status, name = 500, NO_UPSTREAM
+        status, name, why = 500, NO_UPSTREAM, ""
         try:
             path = request_path(request)
             upstream = self.config.upstream_for(path, request_host(request))
@@ -172,18 +171,19 @@ class Proxy:
             status = _CLIENT_CLOSED
             raise
         except RequestRefused as refused:
-            status = refused.status
+            status, why = refused.status, refused.detail
             raise
         except UpstreamError as error:
-            status = error.code.http_status
+            status, why = error.code.http_status, f"{error.code}: {error}"
             raise
         except AdmissionRefused as refused:
-            status = refused.code.http_status
+            status, why = refused.code.http_status, str(refused.code)
             raise
         finally:
             self.metrics.observe_request(name, status)
+            request[HAS_A_LINE] = True
             if _IS_STREAM not in request:  # a stream writes its own line, with its ledger
-                self._log_request(request, request_id, name, status, time.monotonic() - started)
+                self._log_request(request, request_id, name, status, time.monotonic() - started, why)
 
     async def _no_upstream(self, request: web.BaseRequest, request_id: str) -> web.StreamResponse:
         response = problem(404, "No server is configured for this address.", request_id=request_id)
@@ -191,9 +191,11 @@ class Proxy:
         await response.write_eof()
         return response
 
-    def _log_request(self, request: web.BaseRequest, request_id: str, name: str, status: int, seconds: float) -> None:
+    def _log_request(
+        self, request: web.BaseRequest, request_id: str, name: str, status: int, seconds: float, why: str
+    ) -> None:
         path = request.raw_path.partition("?")[0]
-        fields = {
+        fields: dict[str, Any] = {
             "request_id": request_id,
             "method": request.method,
             "path": path,
@@ -201,9 +203,12 @@ class Proxy:
             "upstream": name,
             "duration_s": round(seconds, 6),
         }
-        logger.info(
-            "request %s %s %s %d %.3fs", request_id, request.method, path, status, seconds, extra={"fields": fields}
-        )
+        words = [request_id, request.method, path, str(status), f"{seconds:.3f}s"]
+        if why:
+            fields["detail"] = why
+            words.append(why)
+        level = logging.WARNING if status in (500, 502, 504) and why else logging.INFO
+        logger.log(level, "request %s", " ".join(words), extra={"fields": fields})
 
     def _account(self, run: StreamRun) -> None:
         """A stream is over: count it, and write its line."""
@@ -221,7 +226,10 @@ class Proxy:
         if ledger.log_detail:
             fields["detail"] = ledger.log_detail
         empty = ledger.outcome is Outcome.COMPLETE and not ledger.pieces and run.expects_text
-        level = logging.WARNING if ledger.outcome is Outcome.FAILED or empty else logging.INFO
+        lost = run.route.name == UNDECLARED and RepairKind.UNKNOWN_FIELD in ledger.repairs
+        if lost:
+            fields["hint"] = "no route names this path, so the stream was not repaired"
+        level = logging.WARNING if ledger.outcome is Outcome.FAILED or empty or lost else logging.INFO
         logger.log(level, "stream %s", _told(fields), extra={"fields": fields})
 
     # Start, reload, stop -------------------------------------------------------------------------------------------
@@ -302,4 +310,6 @@ def _told(fields: dict[str, Any]) -> str:
     words += [f"{kind}={count}" for kind, count in ledger["repairs"].items()]
     if detail := fields.get("detail"):
         words.append(f"detail={detail!r}")
+    if hint := fields.get("hint"):
+        words.append(f"({hint})")
     return " ".join(words)

@@ -1,4 +1,4 @@
-"""History guard (`scrub_history`): a failure that a page stored as an answer does not go back to the host as context."""
+"""History guard (`scrub_history`): a failure that a page stored as an answer does not go back to the host."""
 
 from __future__ import annotations
 
@@ -32,24 +32,24 @@ def scrub_history(body: bytes) -> bytes:
     history = value.get("conversationHistory") if isinstance(value, dict) else None
     if not isinstance(history, list):
         return body
-    kept = [scrubbed for turn in history if (scrubbed := _scrubbed(turn)) is not None]
+    kept = [each for turn in history for each in _scrubbed(turn)]
     if kept == history:
         return body
     value["conversationHistory"] = kept
     return json.dumps(value, separators=(",", ":")).encode("ascii")  # escaped: a lone surrogate has no UTF-8
 
 
-def _scrubbed(turn: Any) -> Any:
-    """Return a turn without its failure; None where nothing is left of it."""
+def _scrubbed(turn: Any) -> list[Any]:
+    """Return a turn without its failure, in a list; empty where nothing is left of it."""
     if not isinstance(turn, dict) or turn.get("role") != "assistant" or not isinstance(turn.get("content"), str):
-        return turn
+        return [turn]
     content: str = turn["content"]
     value = json_object(content)
     if value is not None:
-        return None if isinstance(value.get("error"), str) else turn
+        return [] if isinstance(value.get("error"), str) else [turn]
     at = content.rfind(_OURS)
     value = json_object(content[at:]) if at >= 0 else None
     if value is None or value.get("code") not in _CODES or not isinstance(value.get("error"), str):
-        return turn
+        return [turn]
     text = content[:at]
-    return {**turn, "content": text} if text.strip() else None
+    return [{**turn, "content": text}] if text.strip() else []

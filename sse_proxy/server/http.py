@@ -30,9 +30,12 @@ from sse_proxy.server.headers import header_values, request_id
 from sse_proxy.server.problem import RequestRefused, problem, upstream_problem
 from sse_proxy.server.target import request_host
 
-__all__ = ["FrontConnection", "FrontServer", "Handler", "Site", "serve", "server_context"]
+__all__ = ["HAS_A_LINE", "FrontConnection", "FrontServer", "Handler", "Site", "serve", "server_context"]
 
 logger = logging.getLogger(__name__)
+
+# Set by a handler that writes the log's line for a request itself, what it raises included.
+HAS_A_LINE = web.RequestKey("has_a_line", bool)
 
 BACKLOG = 1024
 KEEPALIVE_TIMEOUT_S = 75.0  # as nginx keepalive_timeout
@@ -130,7 +133,8 @@ class FrontServer(web.Server):
                 gone.abandon(request)
                 return gone
         except RequestRefused as refusal:
-            logger.info("%s from %s refused: %s", request.method, request.remote, refusal)
+            if HAS_A_LINE not in request:
+                logger.info("%s from %s refused: %s", request.method, request.remote, refusal)
             failed = problem(
                 refusal.status,
                 refusal.detail,
@@ -140,7 +144,8 @@ class FrontServer(web.Server):
             if refusal.close and request.writer.output_size == 0 and isinstance(request.protocol, FrontConnection):
                 return await request.protocol.answer_last(request, failed)
         except AdmissionRefused as refusal:
-            logger.info("request %s not admitted: %s", request_id(request), refusal.code)
+            if HAS_A_LINE not in request:
+                logger.info("request %s not admitted: %s", request_id(request), refusal.code)
             failed = problem(
                 refusal.code.http_status,
                 "The proxy cannot take this request now.",
@@ -149,7 +154,8 @@ class FrontServer(web.Server):
                 headers=[("Retry-After", str(refusal.retry_after_s))],
             )
         except UpstreamError as error:
-            logger.warning("upstream failed for request %s: %s: %s", request_id(request), error.code, error)
+            if HAS_A_LINE not in request:
+                logger.warning("upstream failed for request %s: %s: %s", request_id(request), error.code, error)
             failed = upstream_problem(error, request_id=request_id(request))
         except Exception as error:
             failed = self._fault(request, error)

@@ -89,9 +89,12 @@ async def test_one_line_a_request_with_the_ledger_of_a_stream(name: str, caplog:
         await ask(proxy, data)
         if stream:
             await proxy.last()
-    told = [record for record in caplog.records if hasattr(record, "fields")]
+    told = [record for record in caplog.records if record.name.startswith("sse_proxy")]
     assert len(told) == 1
-    fields = told[0].fields
+    fields = told[0].__dict__["fields"]
+    if name == "plain failed":
+        assert fields["detail"].startswith("upstream_bad_response: ")
+        assert fields["detail"] in told[0].getMessage()
     assert fields["status"] == status
     assert fields["method"] == "POST"
     assert fields["upstream"] == "host"

@@ -37,10 +37,22 @@ def test_every_form_of_a_failure_is_known(content: str) -> None:
     assert scrubbed["conversationHistory"] == []
 
 
+OURS = '{"error":"x {","code":"upstream_truncated","status":502,"retryable":true,"requestId":"1"}'
+
+
+@pytest.mark.parametrize(("before", "left"), [("Half an answer. ", ["Half an answer. "]), (" \n", [])])
+def test_an_error_of_ours_is_cut_off_the_text_before_it(before: str, left: list[str]) -> None:
+    turn = {"role": "assistant", "content": before + OURS, "id": 7}
+    scrubbed = json.loads(scrub_history(body_of(ASKED, turn)))["conversationHistory"]
+    assert scrubbed == [ASKED, *({**turn, "content": text} for text in left)]
+
+
 @pytest.mark.parametrize(
     "body",
     [
         body_of(ASKED, GOOD),
+        body_of({"role": "assistant", "content": "It said " + OURS + " and more"}),
+        body_of({"role": "assistant", "content": "It said " + OURS.replace("upstream_truncated", "E42")}),
         body_of({"role": "user", "content": FAILED["content"]}),
         body_of({"role": "assistant", "content": "The reply was " + FAILED["content"]}),
         body_of({"role": "assistant", "content": '{"error":7}'}),

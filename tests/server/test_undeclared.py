@@ -36,6 +36,16 @@ async def test_events_pass_one_to_one_the_marker_is_data() -> None:
     assert (entry.route, entry.ledger.outcome) == ("undeclared", Outcome.COMPLETE)
 
 
+async def test_the_log_warns_where_a_broken_stream_has_no_route(caplog: pytest.LogCaptureFixture) -> None:
+    body = wire("voicings")
+    async with ScriptedUpstream([stream_head(), chunk(body), last_chunk]) as upstream, running(upstream.url) as proxy:
+        await ask(proxy, post("/other"))
+        await proxy.last()
+    [told] = [record for record in caplog.records if record.name.startswith("sse_proxy")]
+    assert told.levelname == "WARNING"
+    assert "no route names this path" in told.getMessage()
+
+
 async def test_text_is_not_cut_again() -> None:
     body = wire("tables", "743", "gachatbot")
     async with ScriptedUpstream([stream_head(), chunk(body), last_chunk]) as upstream, running(upstream.url) as proxy:
