@@ -93,19 +93,11 @@ def fix(context: click.Context, /, read_size: int | None, report: bool, **settin
     Exit status: 0 the stream was complete, 1 it ended in an error event, 2 bad arguments. There are no timers: the end
     of stdin is a clean end. Settings that need a clock or a network are checked and have no effect here.
     """
-    from sse_proxy.errors import ConfigError
     from sse_proxy.filter import run_filter
-    from sse_proxy.startup import filter_options
 
-    given = {
-        name: value
-        for name, value in settings.items()
-        if context.get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
-    }
-    try:
-        options = filter_options(given)
-    except ConfigError as error:
-        _stop(error.problems)
+    options = _filter_options(context, settings)
+    if sys.stdin is None or sys.stdout is None:
+        _stop(["fix reads stdin and writes stdout, and one of them is closed"])
     status = run_filter(
         options, sys.stdin.buffer, sys.stdout.buffer, read_size=read_size, report=sys.stderr if report else None
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import sys
 from typing import BinaryIO, TextIO
 
 from sse_proxy.core.ledger import Outcome
@@ -44,9 +45,11 @@ def run_filter(
         if out := pipeline.close():
             sink.write(out)
             sink.flush()
-    except BrokenPipeError:
-        # The reader has gone; what is still in the buffer must not raise again when the interpreter ends.
+    except OSError as error:
+        # What is still in the buffer must not raise again when the interpreter ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sink.fileno())
+        if not isinstance(error, BrokenPipeError):  # a reader that has gone knows it
+            sys.stderr.write(f"sse-proxy: cannot go on: {error.strerror}\n")
         return 1
     if report is not None:
         report.write(json.dumps(pipeline.ledger.as_dict()) + "\n")

@@ -6,6 +6,7 @@ items and return items for the encoder; what ends the stream is told by `done` a
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -24,6 +25,9 @@ from sse_proxy.errors import FailureCode
 __all__ = ["Answer", "OneToOne", "TextAnswer", "make_answer"]
 
 _MARKS = frozenset(MARKS)
+_SAMPLE = 64
+_WORD = re.compile(r"[^\W\d_]{2}")
+_NO_BEGINNING = frozenset(DOTNET_SPACE + ".!?,;:)]}")  # of what a sentence splitter cut off
 
 
 class Answer(Protocol):
@@ -85,7 +89,8 @@ class _Restorer:
     """Put back the white space that an old splitter removed between frames.
 
     Only that splitter leaves every frame but the last ended by a mark without white space, and starts none with it.
-    A stream that does otherwise once is another host's, or a stream of tokens, and is left alone from there on.
+    A stream that does otherwise once is another host's, or a stream of tokens, and is left alone from there on. Nor is
+    anything put back before a frame was seen that can be a sentence: `3.` and `.` are tokens.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -95,10 +100,14 @@ class _Restorer:
         self._owed = False  # the frame before ended in a mark: white space may be missing
         self._head = ""  # the beginning of the frame behind it, too short to tell
         self._last = ""  # the last character of the frame
+        self._sample = ""  # its beginning, until a sentence was seen
+        self._sentence_seen = False
 
     def text(self, piece: str) -> str:
         """Take text of a frame; return what can be passed on."""
         self._last = piece[-1]
+        if not self._sentence_seen and len(self._sample) < _SAMPLE:
+            self._sample += piece[:_SAMPLE]
         if not self._enabled:
             return piece
         if self._owed:
@@ -111,7 +120,7 @@ class _Restorer:
         head = self._head
         if not head:
             return ""
-        if head[0] in DOTNET_SPACE:
+        if head[0] in _NO_BEGINNING:
             self._enabled = False
         elif not self._guesser.ready(head, final=final):
             return ""
@@ -126,9 +135,10 @@ class _Restorer:
         """The frame ends; return what waited for that."""
         text = self._settle(final=True) if self._owed else ""
         if self._last:
-            self._owed = self._enabled and self._last in _MARKS
-            self._enabled = self._owed
-            self._last = ""
+            self._enabled = self._enabled and self._last in _MARKS
+            self._sentence_seen = self._sentence_seen or _WORD.search(self._sample) is not None
+            self._owed = self._enabled and self._sentence_seen
+            self._last = self._sample = ""
         return text
 
     def close(self) -> str:
@@ -191,7 +201,7 @@ class TextAnswer:
     def _event(self, event: Event, out: list[Item]) -> None:
         self._ledger.frames_in += 1
         self._error_was_text(out)
-        kind = self._control.classify(event.data, first=self._first)
+        kind = self._control.classify(event.data, first=self._first and event.type != "error")
         if kind is Control.ROUTING:
             if "\r" in event.data:  # white space of the JSON; our readers would end the line there
                 event = replace(event, data=self._normalised(event.data))
@@ -201,7 +211,7 @@ class TextAnswer:
             out.append(Event(event.data.strip(" "), event.type, event.id, event.retry))
             self.done = True
         elif event.type == "error":
-            self.failure = Failure(FailureCode.UPSTREAM_ERROR, _message(event.data), event.data)
+            self.failure = Failure(FailureCode.UPSTREAM_ERROR, _message(event.data), event.data, event)
         elif kind is Control.ERROR:
             self._error = event
         else:
@@ -273,8 +283,9 @@ class TextAnswer:
     def settle(self) -> None:
         """An error object that waits is the last event: a failure."""
         if self._error is not None:
-            data, self._error = self._error.data, None
-            self.failure = Failure(FailureCode.UPSTREAM_ERROR, self._control.error_message(data) or "", data)
+            event, self._error = self._error, None
+            message = self._control.error_message(event.data) or ""
+            self.failure = Failure(FailureCode.UPSTREAM_ERROR, message, event.data, event)
 
     def close(self) -> list[Item]:
         """Return all text that is left."""
@@ -347,7 +358,12 @@ class OneToOne:
             out.append(Event(marker, event.type, event.id, event.retry))
             return
         out.append(event)
-        if self._json and any(word in data for word in self._words):
+        if not self._json:
+            return
+        if event.type == "error":
+            self.failure = Failure(FailureCode.UPSTREAM_ERROR, "", data)
+            self.passed_failure = True
+        elif any(word in data for word in self._words):
             self._judge(event)
 
     def _judge(self, event: Event) -> None:

@@ -93,11 +93,13 @@ class Failure:
         code: the slug of the failures table.
         message: what the upstream said, where it said something; not yet checked for safety.
         detail: for the log only.
+        event: the event of the upstream that says so; None where none does.
     """
 
     code: FailureCode
     message: str = ""
     detail: str = ""
+    event: Event | None = None
 
 
 Item: TypeAlias = Event | Block | Text | FrameEnd | Comment | ReconnectionTime | LastEventId | Failure

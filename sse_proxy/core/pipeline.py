@@ -214,12 +214,16 @@ class Pipeline:
         """
         if self.finished or self._closed:
             raise StreamClosed("deliver() after the stream's end: make one Pipeline for each stream")
-        items: list[Item] = [Event(well_formed(meta))] if meta else []
+        head: list[Item] = []
+        if meta:  # whatever its keys are: it is no part of the answer
+            head.append(Event(well_formed(meta)))
+            self.ledger.frames_in += 1
+        items: list[Item] = []
         if answer:
             items += [Text(well_formed(answer)), FrameEnd()]
         if self._options.done:
             items.append(Event(self._options.done[0]))
-        out = self._pass(self._answer.feed(items), now)
+        out = self._pass([*head, *self._answer.feed(items)], now)
         return out if self.finished else out + self.close()
 
     # Out -----------------------------------------------------------------------------------------------------------
@@ -318,10 +322,12 @@ class Pipeline:
         """The upstream ended cleanly: settle what waits. An answer that is not complete ends in an error event."""
         if self.finished or self._closed:
             return b""
-        text = self._decoder.close(drop=self._options.require_done)
+        half = self._decoder.unfinished and self._options.require_done
+        text = self._decoder.close(drop=half)
         items = self._items(text) if text else []
         if self._parser is not None:
-            items += self._parser.close()
+            # Half a character: what stands before it is no marker, whatever it looks like.
+            items += self._parser.abort() if half else self._parser.close()
         out = self._answer.feed(items)
         if self._head is not None and not self._ended():
             out += self._answer.feed(self._head.close(nothing_came=self.ledger.frames_in == 0))
@@ -370,7 +376,9 @@ class Pipeline:
     def _fail(self, failure: Failure, now: float, *, status: int | None = None, retryable: bool | None = None) -> bytes:
         passed = self._answer.passed_failure
         out = self._answer.close()
-        if not passed and self._options.own_events:
+        if failure.event is not None and not self._options.own_events:
+            out.append(failure.event)  # the host's own word is not ours to withhold
+        elif not passed and self._options.own_events:
             out.append(
                 error_event(self._options, failure.code, message=failure.message, status=status, retryable=retryable)
             )
@@ -391,5 +399,6 @@ def _end_words(options: StreamOptions) -> tuple[bytes, ...]:
     if options.payload is Payload.TEXT:
         words += ["event: error", "event:error"]
     elif options.payload is Payload.JSON:
+        words += ["event: error", "event:error"]
         words += [f'"{word}"' for word in ("error", *options.end_types, *options.error_types)]
     return tuple(word.encode("utf-8", "surrogatepass") for word in words)

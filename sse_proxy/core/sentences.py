@@ -57,7 +57,7 @@ class _Pending:
     def __init__(self, max_chunk_bytes: int) -> None:
         self._parts: list[str] = []
         self.chars = 0
-        self._max = max_chunk_bytes
+        self._max = max(4, max_chunk_bytes)  # the longest character
 
     def __bool__(self) -> bool:
         return bool(self._parts)

@@ -51,6 +51,11 @@ class Utf8Decoder:
                 text = text[1:]
         return text
 
+    @property
+    def unfinished(self) -> bool:
+        """Whether the bytes so far end inside a character."""
+        return bool(self._decoder.getstate()[0])
+
     def close(self, *, drop: bool) -> str:
         """End the text. What an unfinished sequence leaves is U+FFFD, or nothing with `drop` (counted)."""
         held = self._decoder.getstate()[0]

@@ -15,6 +15,7 @@ from collections import deque
 from dataclasses import dataclass
 from unicodedata import category
 
+from sse_proxy.core.markdown import FENCE, ITEM, MARKED, block_at, kind_of, marker_of, shape_of
 from sse_proxy.core.paragraphs import HEAD, Place, Run, announced, begins_paragraph
 
 __all__ = ["WhitespaceGuesser"]
@@ -25,14 +26,6 @@ _TAIL = 24  # and of its end
 _LEVELS = 6  # depth of nested lists that is followed
 _WIDEST = 110  # no text is wrapped wider: a longer line is a whole paragraph
 
-_ITEM = re.compile(r"([-*+•]|\d{1,9}[.)])(?:[ \t]+|$)")
-_FENCE = re.compile(r"(`{3,}(?=[^`]*$)|~{3,})")
-_HEADING = re.compile(r"#{1,6}(?:\s|$)")
-_RULE = re.compile(r"(?:(?:\* *){3,}|(?:- *){3,}|(?:_ *){3,})$")
-_DEFINITION = re.compile(r"\[[^\]\n]+\]:")
-_BLOCKS = (("rule", _RULE), ("item", _ITEM), ("heading", _HEADING), ("fence", _FENCE), ("definition", _DEFINITION))
-_TAG = re.compile(r"</?(?:p|div|details|summary|table|tr|td|ul|ol|li|h\d|img|br|a)\b|<!--")
-_MARKED = frozenset("#`~-*+_|><[$\\•0123456789")  # what a block's mark may begin with
 _SOFT_BREAK = re.compile(r"[^\n]{1,100}[^\n:]\n(?:> ?| {1,9})?[a-z(`]")
 # A full stop that ends no sentence: of an abbreviation, or of a number that counts a line, a heading, a step.
 _NO_END = re.compile(r"(?:^|[\s(])(?:e\.g|i\.e|vs|cf|approx|ca|resp|incl|Dr|Mr|Mrs|Ms|St|Fig|fig|Nr|pp|Vol|al)\.$")
@@ -165,19 +158,19 @@ class WhitespaceGuesser:
         """Settle which block the open line belongs to; once a line, as its first characters say all."""
         if self._opened:
             if self._kind == "item" and self._levels and not self._levels[-1].shape:
-                self._levels[-1].shape = _shape(_ITEM.sub("", self._line.lstrip(), count=1))  # the number came alone
+                self._levels[-1].shape = shape_of(ITEM.sub("", self._line.lstrip(), count=1))  # the number came alone
             return
         self._opened = True
         line = self._line.expandtabs(4)
         text = line.lstrip()
         self._indent = indent = len(line) - len(text)
-        previous, fence = self._previous, _FENCE.match(text)
+        previous, fence = self._previous, FENCE.match(text)
         if self._fence:
             self._kind = "fence"
             if fence and fence[1].startswith(self._fence) and not text[len(fence[1]) :].strip():
                 self._fence = ""
             return
-        self._kind = kind = "comment" if self._comment else _kind_of(text)
+        self._kind = kind = "comment" if self._comment else kind_of(text)
         if kind in ("blank", "comment"):
             return
         item_goes_on = kind == "prose" and previous == "item" and not self._blank
@@ -220,10 +213,10 @@ class WhitespaceGuesser:
         self._sentences, self._chars = 0, self._length
 
     def _open_item(self, indent: int, text: str) -> None:
-        match = _ITEM.match(text)
+        match = ITEM.match(text)
         if not match:
             return
-        mark, number = _mark(match[1])
+        mark, number = marker_of(match[1])
         inner = False  # an inner list ended: the sentences counted are its last item's
         while self._levels and indent < self._levels[-1].indent:
             inner = True
@@ -236,7 +229,7 @@ class WhitespaceGuesser:
             white=self._line[: len(self._line) - len(self._line.lstrip())],
             mark=mark,
             number=number,
-            shape=_shape(text[match.end() :]),
+            shape=shape_of(text[match.end() :]),
             loose=self._loose.get(mark, False),
         )
         if level is None or indent >= level.content:
@@ -271,8 +264,8 @@ class WhitespaceGuesser:
             return " "
         if self._fence:
             return self._in_fence(head, final=final)
-        if head[0] in _MARKED:
-            block = _block_at(head, final=final)
+        if head[0] in MARKED:
+            block = block_at(head, final=final)
             if block is None:
                 return None
             if block != "prose":
@@ -321,10 +314,10 @@ class WhitespaceGuesser:
         return "\n" if block == kind and block in ("quote", "definition", "html") else "\n\n"
 
     def _before_item(self, head: str, *, final: bool) -> str | None:
-        match = _ITEM.match(head)
+        match = ITEM.match(head)
         if not match:
             return " "
-        mark, number = _mark(match[1])
+        mark, number = marker_of(match[1])
         if not self._levels:
             if self._kind == "quote":
                 return " "
@@ -338,7 +331,7 @@ class WhitespaceGuesser:
             rest = head[match.end() :]
             if not rest and not final:
                 return None
-            same = [level for level in same if level.shape == _shape(rest)] or same
+            same = [level for level in same if level.shape == shape_of(rest)] or same
         if same:
             return ("\n\n" if same[-1].loose else "\n") + same[-1].white
         return "\n" + " " * self._levels[-1].content
@@ -402,48 +395,3 @@ class WhitespaceGuesser:
 def _goes_on(head: str) -> bool:
     """Tell whether `head` begins in the middle of something, whatever the sentence mark before it was."""
     return head[0].islower() or head[0] in "(),;:"
-
-
-def _mark(marker: str) -> tuple[str, int]:
-    """Return a list marker's kind (`-`, `*`, `.` ...) and its number, 0 for a bullet."""
-    return (marker, 0) if len(marker) == 1 else (marker[-1], int(marker[:-1]))
-
-
-def _shape(text: str) -> str:
-    """Return what kind of character `text` begins with."""
-    first = text[:1]
-    return "A" if first.isupper() else "a" if first.islower() else first
-
-
-def _kind_of(text: str) -> str:
-    """Return the kind of block that a line beginning with `text`, its indentation removed, is part of."""
-    if not text:
-        return "blank"
-    if text.startswith("<!--"):
-        return "comment" if "-->" not in text else "html"
-    for kind, pattern in _BLOCKS:
-        if pattern.match(text):
-            return kind
-    return {"|": "row", ">": "quote", "<": "html"}.get(text[0], "prose")
-
-
-def _block_at(head: str, *, final: bool) -> str | None:
-    """Return the kind of block that `head` begins, or None where more of it is needed."""
-    first = head[0]
-    if first in "|>":
-        return "row" if first == "|" else "quote"
-    mark = re.match(r"#{1,6}|[-*+•_]+>?|`{1,3}|~{1,3}|\d{1,9}[.)]?|\$|\\", head)
-    if mark and mark.end() == len(head) and not final and len(head) < 12:
-        return None
-    if head.startswith(("$$", "\\[")):
-        return "formula"
-    if head.startswith("-->"):
-        return "comment end"
-    if first == "[" and "]" not in head[:-1] and len(head) < HEAD and not final:
-        return None
-    if first == "<":
-        if len(head) < 10 and ">" not in head and not final:
-            return None
-        return "html" if _TAG.match(head) else "prose"
-    kind = _kind_of(head.partition("\n")[0])
-    return "prose" if kind in ("comment", "html") else kind

@@ -33,6 +33,7 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # How long a refused client may go on sending before the connection is cut. Closing at once would answer what it still
 # sends with a reset, and the reset would destroy our answer before it was read (RFC 9112 9.6).
+_PIPELINED = 16  # requests that may wait behind one that is answered; beyond, the connection ends with that one
 LINGER_S = 2.0
 
 
@@ -53,6 +54,7 @@ class FrontConnection(RequestHandler):
         self._head_bytes = 0  # of a head that is not whole yet
         self._last_payload: StreamReader | None = None  # body of the last request that was read
         self._refused = False
+        self._idle_body_bytes = 0  # of a body's framing since the body itself last grew
         self.on_writable: Callable[[], None] | None = None
 
     def resume_writing(self) -> None:
@@ -76,8 +78,11 @@ class FrontConnection(RequestHandler):
         # Where a body ends and the next head begins inside one packet, that head's clock starts with its next packet.
         in_body = self._last_payload is not None and not self._last_payload.is_eof()
         before = self._request_count
+        body_bytes = self._last_payload.total_bytes if in_body and self._last_payload is not None else 0
         super().data_received(data)
         taken = self._request_count - before
+        if in_body and not taken and self._is_all_framing(body_bytes, len(data)):
+            return
         if taken:
             self._end_head()
             self._take(list(self._messages)[-taken:], in_body, self._head_bytes + len(data))
@@ -91,9 +96,31 @@ class FrontConnection(RequestHandler):
             elif self._head_timer is None and self._head_timeout is not None:
                 self._head_timer = self._loop.call_later(self._head_timeout, self._head_is_late)
 
+    def _is_all_framing(self, before: int, size: int) -> bool:
+        """Break off a request whose trailers or chunk framing pass the limit of a head; True: it was."""
+        payload = self._last_payload
+        if payload is None or payload.is_eof() or payload.total_bytes != before:
+            self._idle_body_bytes = 0
+            return False
+        self._idle_body_bytes += size
+        if self._idle_body_bytes <= 2 * self._max_header:
+            return False
+        self._refused = True
+        payload.set_exception(RequestPayloadError("the trailers are too large"))
+        self.close()
+        return True
+
     def _take(self, messages: list[tuple[Any, StreamReader]], in_body: bool, size: int) -> None:
         """Look at what aiohttp's parser has just made of the bytes: requests, or the error that ends them."""
         message, payload = messages[-1]
+        if len(self._messages) > _PIPELINED:
+            # aiohttp would stop reading at some more, and with that never see that the client has left.
+            while len(self._messages) > _PIPELINED:
+                self._messages.pop()
+            self._refused = self._close = True
+            if self._buffer_paused:
+                self._resume_reading_for_buffer()
+            return
         if isinstance(message, RawRequestMessage):
             self._last_payload = payload
             if size > self._max_header and any(_head_size(each) > self._max_header for each, _ in messages):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from enum import Enum
-from typing import Protocol
 
 from sse_proxy.core.options import Dialect
 from sse_proxy.server.headers import Headers, header_values
@@ -37,6 +37,10 @@ _NOT_KEPT = frozenset(
         "x-accel-buffering",
     }
 )
+
+
+_WINDOW = 4096
+_PIECE = 256 * 1024
 
 
 class Disposition(Enum):
@@ -82,67 +86,89 @@ def stream_headers(kept: Headers) -> Headers:
     ]
 
 
-class Inflate(Protocol):
+class Inflate:
     """Undo one content coding, as its bytes arrive.
 
     Attributes:
         eof: the coding's own end was reached: nothing is missing.
     """
 
-    @property
-    def eof(self) -> bool: ...
-
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
-        """Return what `data` completes; with `max_length`, that many bytes at most, the rest lost.
-
-        Raises:
-            zlib.error: the bytes are not of that coding.
-        """
-        ...
-
-
-class _Gunzip:
-    """gzip, that may come as several members one behind the other (RFC 1952 2.2)."""
-
     def __init__(self) -> None:
-        self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
+        self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
 
-    @property
-    def eof(self) -> bool:
-        return self._member.eof
-
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
-        out = self._member.decompress(data, max_length)
-        while self._member.eof and (rest := self._member.unused_data.lstrip(b"\0")):  # padding is allowed (gzip(1))
-            self._member = zlib.decompressobj(zlib.MAX_WBITS | 16)
-            if max_length and len(out) >= max_length:
-                break
-            out += self._member.decompress(rest, max_length - len(out) if max_length else 0)
-        return out
-
-
-class _Deflate:
-    """deflate: the zlib format (RFC 9110 8.4.1.2), or the bare one that some servers send."""
-
-    def __init__(self) -> None:
-        self._decoder = zlib.decompressobj()
-        self._first = b""
-        self._begun = False
+    def _next(self, data: bytes) -> bytes:
+        """Return what stands behind a member's end: empty, or the beginning of another one."""
+        return data
 
     @property
     def eof(self) -> bool:
         return self._decoder.eof
 
-    def decompress(self, data: bytes, max_length: int = 0, /) -> bytes:
-        if not self._begun:
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` completes, at most 256 KiB at a time, so that a little of it cannot fill the memory.
+
+        Raises:
+            zlib.error: the bytes are not of that coding; all that came out before was yielded.
+        """
+        # In small windows: each end of a member copies what follows it.
+        for start in range(0, len(data), _WINDOW):
+            window = data[start : start + _WINDOW]
+            while window:
+                if self._decoder.eof:
+                    window = self._next(window)
+                    if not window:
+                        break
+                    self._decoder = zlib.decompressobj(zlib.MAX_WBITS | 16)
+                out = self._decoder.decompress(window, _PIECE)
+                window = self._decoder.unused_data if self._decoder.eof else self._decoder.unconsumed_tail
+                while out:
+                    yield out
+                    # A full piece may have left more inside, though all of the window is taken.
+                    more = len(out) == _PIECE and not window and not self._decoder.eof
+                    out = self._decoder.decompress(b"", _PIECE) if more else b""
+
+    def decompress(self, data: bytes, most: int) -> bytes:
+        """Return what `data` completes, `most` bytes of it at most; the rest is lost.
+
+        Raises:
+            zlib.error: the bytes are not of that coding.
+        """
+        out = bytearray()
+        for piece in self.pieces(data):
+            out += piece
+            if len(out) >= most:
+                break
+        return bytes(out[:most])
+
+
+class _Gunzip(Inflate):
+    """gzip, that may come as several members one behind the other (RFC 1952 2.2)."""
+
+    def _next(self, data: bytes) -> bytes:
+        return data.lstrip(b"\0")  # padding is allowed (gzip(1))
+
+
+class _Deflate(Inflate):
+    """deflate: the zlib format (RFC 9110 8.4.1.2), or the bare one that some servers send."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._first: bytes | None = b""
+
+    def _next(self, data: bytes) -> bytes:
+        return b""  # there is one only
+
+    def pieces(self, data: bytes) -> Iterator[bytes]:
+        """Yield what `data` completes; its first two bytes tell the format."""
+        if self._first is not None:
             self._first += data
             if len(self._first) < 2:
-                return b""
-            data, self._begun = self._first, True
+                return
+            data, self._first = self._first, None
             # RFC 1950 2.2: the compression method, and a check over both bytes.
-            if data[0] & 0x0F != 8 or int.from_bytes(data[:2], "big") % 31:
-                self._decoder = zlib.decompressobj(-zlib.MAX_WBITS)
-        return self._decoder.decompress(data, max_length)
+            zlib_format = data[0] & 0x0F == 8 and int.from_bytes(data[:2], "big") % 31 == 0
+            self._decoder = zlib.decompressobj(zlib.MAX_WBITS if zlib_format else -zlib.MAX_WBITS)
+        yield from super().pieces(data)
 
 
 def inflate_for(head: ResponseHead) -> tuple[bool, Inflate | None]:

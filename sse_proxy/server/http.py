@@ -38,6 +38,7 @@ logger = logging.getLogger(__name__)
 HAS_A_LINE = web.RequestKey("has_a_line", bool)
 
 BACKLOG = 1024
+MAX_HEADERS = 1024  # lines of a head, or of trailers
 KEEPALIVE_TIMEOUT_S = 75.0  # as nginx keepalive_timeout
 READ_BUFFER_BYTES = 64 * 1024
 
@@ -87,7 +88,7 @@ class FrontServer(web.Server):
             # aiohttp limits each line and their number; the whole is what this module limits.
             "max_line_size": max_header,
             "max_field_size": max_header,
-            "max_headers": max_header // 4,
+            "max_headers": MAX_HEADERS,
             "auto_decompress": False,
             "read_bufsize": min(READ_BUFFER_BYTES, DEFAULT_CHUNK_SIZE),
             "access_log": None,

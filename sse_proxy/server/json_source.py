@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ def read_twin(body: bytes, settings: JsonSource) -> TwinAnswer | TwinFailure:
     """Read the twin's reply (status 200)."""
     detail = body[:2048].decode("utf-8", "replace")
     try:
-        reply: Any = json.loads(body, parse_constant=_refuse)
+        reply: Any = json.loads(body, parse_constant=_refuse, parse_float=_finite)
     except (ValueError, RecursionError):
         return TwinFailure(FailureCode.UPSTREAM_NOT_EVENT_STREAM, "", detail)
     if isinstance(reply, dict) and (message := host_message(reply)) is not None:
@@ -63,6 +64,12 @@ def read_twin(body: bytes, settings: JsonSource) -> TwinAnswer | TwinFailure:
         omitted = {top, *settings.omit}
         meta.update({key: value for key, value in reply.items() if key not in omitted})
     return TwinAnswer(json.dumps(meta, ensure_ascii=False, separators=(",", ":")) if meta else "", answer)
+
+
+def _finite(text: str) -> float | None:
+    """Return a number; None for one that is beyond a double (1e999), which JSON could not say again."""
+    value = float(text)
+    return value if math.isfinite(value) else None
 
 
 def _refuse(constant: str) -> NoReturn:

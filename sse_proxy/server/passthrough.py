@@ -49,6 +49,7 @@ EventStreamHandler = Callable[[web.BaseRequest, aiohttp.ClientResponse, str], Aw
 
 # Below the shortest keep-alive in use by servers (Node's 5 s), so that a connection is given up here first.
 POOL_KEEPALIVE_S = 4.0
+MAX_HEADERS = 256
 CONNECT_RETRY_S = 0.1
 READ_BUFFER_BYTES = 64 * 1024
 # Requests without an effect (RFC 9110 9.2.1). Only they may take a connection that carried others, and are sent once
@@ -106,7 +107,7 @@ class Passthrough:
             read_bufsize=READ_BUFFER_BYTES,
             max_line_size=self._max_header,
             max_field_size=self._max_header,
-            max_headers=self._max_header // 4,
+            max_headers=MAX_HEADERS,  # of max_header each: aiohttp knows no limit of the whole
         )
 
     async def close(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
@@ -17,6 +18,11 @@ from sse_proxy.server.http import FrontServer, Site, serve, server_context
 __all__ = ["Service", "run_loop"]
 
 T = TypeVar("T")
+
+_ADMIN_HEAD = 64 * 1024  # a browser sends the cookies of every port of localhost
+# aiohttp logs each bad request with a traceback and what the client wrote; the client is told, that is enough.
+_SILENT = logging.getLogger("sse_proxy.admin.requests")
+_SILENT.setLevel(logging.CRITICAL)
 
 _LEAST_S = 1.0  # for the answers that are nearly through when the time is up
 
@@ -58,7 +64,14 @@ class Service:
 
     async def _start_admin(self, listen: Listen) -> None:
         app = create_admin_app(self.proxy, host=listen.host)
-        self._admin = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._admin = web.AppRunner(
+            app,
+            access_log=None,
+            logger=_SILENT,
+            handle_signals=False,
+            max_line_size=_ADMIN_HEAD,
+            max_field_size=_ADMIN_HEAD,
+        )
         await self._admin.setup()
         site: web.BaseSite
         if listen.path is not None:

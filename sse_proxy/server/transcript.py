@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import logging
 import os
@@ -41,7 +42,7 @@ class Transcript:
 
     def add(self, record: dict[str, Any]) -> None:
         """Write one record behind the others, without making the stream wait."""
-        line = json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        line = _as_json(record).encode("utf-8", "replace") + b"\n"
         task = asyncio.get_running_loop().create_task(self._append(line))
         self._writes.add(task)
         task.add_done_callback(self._writes.discard)
@@ -70,7 +71,17 @@ class Transcript:
                 while written < len(line):
                     written += os.write(descriptor, line[written:])
             except OSError:
-                os.ftruncate(descriptor, size)  # a full disk: half a line would break the next reader
+                # A full disk: half a line would break the next reader. Where it cannot be cut (a device), so be it.
+                with contextlib.suppress(OSError):
+                    os.ftruncate(descriptor, size)
                 raise
         finally:
             os.close(descriptor)
+
+
+def _as_json(record: dict[str, Any]) -> str:
+    """Return a record as JSON; a request that Python reads and JSON does not know (NaN, 1e999) as its text."""
+    try:
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except ValueError:
+        return json.dumps({**record, "request": json.dumps(record["request"])}, ensure_ascii=False)

@@ -37,6 +37,16 @@ def test_every_form_of_a_failure_is_known(content: str) -> None:
     assert scrubbed["conversationHistory"] == []
 
 
+def test_all_other_bytes_stay_as_they_came() -> None:
+    failed = json.dumps(FAILED)
+    body = (
+        '\ufeff{ "a": 1e999, "a":1.0E+2,\n "conversationHistory" : [ null , '
+        f'{failed} ,\t{{"role":"user","content":"\\ud83d","n":0.1234567890123456789012345}}, {failed}] , "b":"é"}}'
+    )
+    left = body.replace(f"{failed} ,\t", "").replace(f", {failed}]", "]").replace("null , ", "null,")
+    assert scrub_history(body.encode()).decode() == left
+
+
 OURS = '{"error":"x {","code":"upstream_truncated","status":502,"retryable":true,"requestId":"1"}'
 
 
@@ -82,8 +92,10 @@ async def sent(body: bytes, *headers: str, **settings: Any) -> tuple[bytes, str 
         ScriptedUpstream([stream_head(), chunk(b"data: [DONE]\n\n"), last_chunk]) as upstream,
         running(upstream.url, **settings) as proxy,
     ):
-        data = post(CHAT, body, *headers) if not any("chunked" in header for header in headers) else (
-            post(CHAT, b"", *headers, "Content-Type: application/json") + chunk(body) + last_chunk
+        data = (
+            post(CHAT, body, *headers)
+            if not any("chunked" in header for header in headers)
+            else (post(CHAT, b"", *headers, "Content-Type: application/json") + chunk(body) + last_chunk)
         )
         assert (await ask(proxy, data)).done == 1
         request = await upstream.request()

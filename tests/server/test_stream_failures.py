@@ -16,7 +16,7 @@ import pytest
 from sse_proxy.core.ledger import Outcome
 from sse_proxy.core.pipeline import Pipeline
 from sse_proxy.errors import FailureCode
-from sse_proxy.server.stream import StreamRun
+from sse_proxy.server.treatment import StreamTreatment
 from tests.fakes import (
     End,
     Reset,
@@ -433,7 +433,7 @@ async def test_a_bug_that_leaves_no_pipeline_to_tell_it(
 
 @pytest.mark.parametrize("errors", ["event", "status"])
 async def test_a_bug_before_the_head(errors: str, monkeypatch: pytest.MonkeyPatch, bug: Callable[[], None]) -> None:
-    monkeypatch.setattr(StreamRun, "_take_head", _raise)
+    monkeypatch.setattr(StreamTreatment, "take_head", _raise)
     case = Case(_stream(TEXT, Stall()), C.INTERNAL, 500, True)
     check(await fail(case, errors=errors), case, status=200 if errors == "event" else 500)
     bug()

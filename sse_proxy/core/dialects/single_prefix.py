@@ -57,8 +57,10 @@ class TextLines:
 
     def end(self) -> None:
         """The frame ends."""
-        if self._line:  # LF at the very end opens no line
+        if self._line:
             self._count()
+        elif not self._first:  # the frame ended in a LF of its own, in front of the writer's two
+            self._ledger.repair(RepairKind.EXCESS_BLANK_LINE)
         self._line, self._first = "", True
 
     def _count(self) -> None:
@@ -278,7 +280,8 @@ class SinglePrefixParser:
         body = rest[:-1] if rest.endswith("\n") else rest
         body = body.removesuffix("\n")
         if self._control.classify(body, first=False) is not Control.TEXT:
-            return "whole"
+            # Its clock runs once its own blank line is there: before that more of the line may come.
+            return "whole" if rest.endswith("\n\n") else "part"
         return "part" if self._control.may_become(rest, first=False) else ""
 
     def _undecided_tail(self, buf: str, start: int) -> int:

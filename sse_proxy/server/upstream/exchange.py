@@ -19,6 +19,9 @@ from sse_proxy.server.upstream.tls import TlsChannel
 __all__ = ["UpstreamExchange", "UpstreamSink"]
 
 _SALVAGE_READS, _SALVAGE_BYTES = 1024, 64 * 1024
+# What one upstream may deliver in one turn of the loop. uvloop reads a ready socket many times in a turn, so one that
+# sends as fast as it can would hold up everybody else's streams and clocks.
+_TURN_BYTES = 64 * 1024
 
 
 class UpstreamSink(Protocol):
@@ -61,6 +64,8 @@ class UpstreamExchange(asyncio.Protocol):
         "_sink",
         "_tls",
         "_transport",
+        "_turn_bytes",
+        "_turn_over",
         "_upstream",
         "_writable",
     )
@@ -73,6 +78,8 @@ class UpstreamExchange(asyncio.Protocol):
         self._reader: ResponseReader | None = None  # there once the head is sent
         self._bytes_received = 0
         self._paused = self._head_given = self._chunked = self._body_open = False
+        self._turn_bytes = 0  # delivered in this turn of the loop, at least
+        self._turn_over = False  # reading stands until the next one
         self._over = False  # the verdict is known: no more comes
         self._error: UpstreamError | None = None
         self._writable = asyncio.Event()
@@ -200,6 +207,16 @@ class UpstreamExchange(asyncio.Protocol):
         else:
             self._decipher(self._tls, data)
         self._deliver()
+        self._turn_bytes += len(data)
+        if self._turn_bytes >= _TURN_BYTES and not self._over and not self._turn_over and self._transport is not None:
+            self._turn_over = True
+            self._transport.pause_reading()
+            self._loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_bytes, self._turn_over = 0, False
+        if not self._paused and not self._over and not self._gated and self._transport is not None:
+            self._transport.resume_reading()
 
     def eof_received(self) -> None:
         self._end_of_stream(None)
@@ -322,7 +339,7 @@ class UpstreamExchange(asyncio.Protocol):
 
     def _go_on(self) -> None:
         self._deliver()
-        if not self._paused and not self._over and self._transport is not None:
+        if not self._paused and not self._over and not self._turn_over and self._transport is not None:
             self._transport.resume_reading()
 
     def _salvage(self, transport: asyncio.Transport) -> None:
