@@ -335,7 +335,9 @@ class Pipeline:
         if not self._ended():
             self._answer.settle()
         if not self._ended() and self._options.require_done:
-            code = FailureCode.UPSTREAM_INCOMPLETE if self.ledger.frames_in else FailureCode.UPSTREAM_EMPTY
+            out += self._answer.close()
+            came = self.ledger.frames_in or self.ledger.pieces
+            code = FailureCode.UPSTREAM_INCOMPLETE if came else FailureCode.UPSTREAM_EMPTY
             self._answer.failure = Failure(code)
         if not self._ended():
             out += self._answer.close()

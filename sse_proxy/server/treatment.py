@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 
 from sse_proxy.core.ledger import Outcome
@@ -124,13 +124,15 @@ class StreamTreatment:
         if self._passing:
             self._pass_bytes(data, now)
             return math.inf
-        out = self._pipeline.feed(self._plain(data), now)
+        for piece in self._plain(data):
+            self._reply.write(self._pipeline.feed(piece, now))
+            if self._pipeline.finished:
+                break
         ledger = self._pipeline.ledger
         progress = ledger.frames_in + ledger.text_chars
         if progress != self._progress:
             self._progress = progress
             self._clocks.event(now)
-        self._reply.write(out)
         if self._pipeline.finished:
             self.end(ledger.outcome)
             return math.inf
@@ -209,14 +211,14 @@ class StreamTreatment:
 
     def _pass_bytes(self, data: bytes, now: float) -> None:
         if self._watching:
-            self._watch(lambda: self._pipeline.feed(self._plain(data), now))
+            self._watch(lambda: [self._pipeline.feed(piece, now) for piece in self._plain(data)])
         else:
             self._pipeline.ledger.bytes_in += len(data)
             self._pipeline.ledger.bytes_out += len(data)
         self._reply.write(data)
 
-    def _plain(self, data: bytes) -> bytes:
-        return data if self._inflate is None else self._inflate.decompress(data)
+    def _plain(self, data: bytes) -> Iterable[bytes]:
+        return (data,) if self._inflate is None else self._inflate.pieces(data)
 
     def _watch(self, step: Callable[[], object]) -> None:
         """`mode: observe`: let the pipeline see what passes. Nothing of it may touch the stream, a fault neither."""

@@ -10,6 +10,7 @@ from tests.core.streams import ROUTING, read_standard, repair
 
 STANDARD = StreamOptions(dialect=Dialect.STANDARD)
 DONE = b"data: [DONE]\n\n"
+ROUTED = f"data: {ROUTING}\n\n".encode()
 
 
 # ---- clocks ----
@@ -276,3 +277,39 @@ def test_a_block_counts_and_writes_what_its_events_would() -> None:
     assert whole.ledger.as_dict() == single.ledger.as_dict()
     assert whole.ledger.events_out == 10
     assert whole.kept_answer() == single.kept_answer() == {"events": ["a\nb", "", " c "] * 3}
+
+
+# ---- what a clock lets go, and what never waits for one ----
+
+
+@pytest.mark.parametrize("second", ['{"type":"x"}', '{"error":"x"}', "[DONE]"])
+def test_the_rest_of_a_frame_that_time_has_begun_is_no_control_event(second: str) -> None:
+    pipeline = Pipeline(StreamOptions())
+    out = pipeline.feed(b"data: abc", 1.0) + pipeline.tick(1.2)
+    out += pipeline.feed(f" more\r\ndata: {second}\r\n\r\ndata: [DONE]\r\n\r\n".encode(), 2.0)
+    assert "".join(event.data for event in read_standard(out)[0][:-1]) == f"abc more\n{second}"
+    assert pipeline.ledger.outcome is Outcome.COMPLETE
+
+
+def test_comments_behind_a_sentence_are_passed_on_at_once() -> None:
+    pipeline = Pipeline(StreamOptions(max_event_bytes=65536))
+    out = pipeline.feed(ROUTED + b"data: Hi. \n\n: first\n\n", 1.0)
+    assert out.endswith(b"data: Hi. \n\n: first\n\n")
+    for _ in range(20_000):
+        assert pipeline.feed(b": ping\n\n", 1.0) == b": ping\n\n"
+    assert pipeline.feed(b"data: There. \n\ndata: [DONE]\n\n", 1.0).endswith(b"data: There. \n\ndata: [DONE]\n\n")
+    assert pipeline.ledger.repairs == {}
+
+
+def test_a_long_first_line_does_not_wait_for_its_end() -> None:
+    for end in (b"\n", b"\r\n"):
+        pipeline = Pipeline(StreamOptions())
+        raw = b"data: " + b"One. " * 2000 + end + end + b"data: [DONE]" + end + end
+        out = pipeline.feed(raw[:9000])
+        assert out.count(b"data: One. \n\n") > 1000
+        out += pipeline.feed(raw[9000:]) + pipeline.close()
+        assert "".join(event.data for event in read_standard(out)[0]) == "One. " * 2000 + "[DONE]"
+        byte_wise = Pipeline(StreamOptions())
+        single = b"".join(byte_wise.feed(raw[at : at + 1]) for at in range(len(raw))) + byte_wise.close()
+        assert single == out
+        assert byte_wise.ledger.as_dict() == pipeline.ledger.as_dict()

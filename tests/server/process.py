@@ -81,9 +81,7 @@ async def served(
         await reading
 
 
-def write(
-    path: Path, url: str, port: int, admin: int, *, top: dict[str, Any] | None = None, **upstream: Any
-) -> None:
+def write(path: Path, url: str, port: int, admin: int, *, top: dict[str, Any] | None = None, **upstream: Any) -> None:
     """Write a configuration file."""
     value = {
         "listen": f"127.0.0.1:{port}",

@@ -184,7 +184,8 @@ async def test_sigterm(uvloop: bool, tmp_path: Path) -> None:
 async def test_sigterm_with_nothing_running_ends_at_once(tmp_path: Path) -> None:
     async with (
         ScriptedUpstream([stream_head(), *DONE]) as upstream,
-        served(tmp_path / "c.yaml", upstream.url) as server,Client.open(server.port, post(last=False)) as idle
+        served(tmp_path / "c.yaml", upstream.url) as server,
+        Client.open(server.port, post(last=False)) as idle,
     ):  # a kept connection is no reason to wait
         await idle.until(b"0\r\n\r\n")
         server.signal(signal.SIGTERM)

@@ -173,3 +173,15 @@ async def test_it_is_an_info_line_and_no_failure(caplog: pytest.LogCaptureFixtur
     assert 'sse_proxy_requests_total{status="499",upstream="host"} 1.0' in metrics
     lines = [record for record in caplog.records if "client_gone" in record.getMessage()]
     assert [record.levelname for record in lines] == ["INFO"]
+
+
+@WAYS
+@pytest.mark.parametrize("waiting", [15, 60])
+async def test_behind_pipelined_requests(leave: Leave, waiting: int) -> None:
+    script: Script = [stream_head(), chunk(b"data: One. \n\n"), Stall()]
+    async with proxy_and_upstream(script) as (proxy, upstream), Client.open(proxy.port, post(last=False)) as client:
+        await client.until(b"One. ")
+        client.send(b"GET /status HTTP/1.1\r\nHost: proxy.example\r\n\r\n" * waiting)
+        await client.writer.drain()
+        leave(client)
+        await upstream.client_closed(timeout=LIMIT_S)

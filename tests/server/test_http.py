@@ -586,3 +586,25 @@ async def test_many_connections_at_once() -> None:
         answers = await asyncio.gather(*(raw_request(site.port or 0, get("Connection: close")) for _ in range(400)))
         assert all(answer.endswith(b"hello") for answer in answers)
         await eventually(lambda: not site._front.connections, 2)
+
+
+async def test_trailers_are_not_read_for_ever() -> None:
+    """aiohttp limits each of their lines and how many there are, and so lets them be a gigabyte."""
+    seen: list[bytes] = []
+
+    async def handler(request: web.BaseRequest) -> web.StreamResponse:
+        try:
+            while piece := await request.content.readany():
+                seen.append(piece)
+        except (web.RequestPayloadError, OSError):
+            seen.append(b"broken")
+        raise RequestRefused(400, "The request's body is broken.", close=True)
+
+    start = b"POST / HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n"
+    async with front(handler) as site:
+        assert site.port is not None
+        async with Client.open(site.port, start) as client:
+            await eventually(lambda: seen == [b"hello"])
+            for _ in range(20):
+                client.send(b"x: " + b"a" * 60_000 + b"\r\n")
+            await eventually(lambda: seen[-1] == b"broken")

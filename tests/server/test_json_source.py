@@ -269,3 +269,15 @@ def test_deep_and_endless_replies_are_no_fault_of_ours() -> None:
     for body in (b"[" * 200_000, b"9" * 5000, b"\xff\xfe\x00", b""):
         found = read_twin(body, JsonSource(path="/x", answer="/a"))
         assert isinstance(found, TwinFailure)
+
+
+async def test_a_number_beyond_json_does_not_reach_the_answer() -> None:
+    twin = b'{"naturalLanguageAnswer":"Hi.","confidence":1e999,"agentId":"theory"}'
+    script = [head(200, headers=[("Content-Type", "application/json"), ("Content-Length", str(len(twin)))]), twin]
+    async with ScriptedUpstream(script) as upstream, running(upstream.url, source="json") as proxy:
+        answer = await ask(proxy)
+    assert [data for _, data in answer.events] == [
+        '{"type":"routing","confidence":null,"agentId":"theory"}',
+        "Hi.",
+        "[DONE]",
+    ]

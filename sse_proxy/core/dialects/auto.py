@@ -57,7 +57,7 @@ class AutoParser:
         return UNDECIDED_WAIT_S if self._right.holds_first_line() else None
 
     def _holds_data(self) -> bool:
-        return any(isinstance(item, Text | Event) for item in self._undecided.items)
+        return any(isinstance(item, Text | Event | Comment) for item in self._undecided.items)
 
     def _ends_in_control(self) -> bool:
         """Whether the last thing held is a whole control event."""
@@ -98,8 +98,9 @@ class AutoParser:
                 if self._right.first_line_over:
                     self._to_single_prefix(items)
                 else:
-                    # Where time has let text of the line go, the rest of its event follows an empty first line.
-                    self._to_standard(items, PREFIX if self._right.passed else self._undecided.text)
+                    # Where text of the line has gone already, what follows it belongs to that frame.
+                    passed = self._right.passed
+                    self._to_standard(items, PREFIX if passed else self._undecided.text, continues=passed)
             rest += text[cr:]
         if self._decided is not None:
             items += self._decided.feed(rest)
@@ -176,9 +177,12 @@ class AutoParser:
             self._undecided.end_line()
             self._blank_line(items)
         else:
+            comment = right.kind is Line.COMMENT
             self._end_content(items)
             self._undecided.end_line()
             right.end_line()
+            if comment:
+                self._settle_comment(items)
 
     def _end_content(self, items: list[Item]) -> None:
         """The current line, which is not blank, is over."""
@@ -198,10 +202,20 @@ class AutoParser:
             (undecided.items if held else items).append(Comment(right.line[1:]))
             self._after_comment = True
 
+    def _settle_comment(self, items: list[Item]) -> None:
+        """A comment line, or the blank one behind it, is over.
+
+        Behind a sentence's end only a right writer has one, and no JSON value has such a line.
+        """
+        right_writer = self._rules.sentences or self._rules.payload is Payload.JSON
+        if self._right.place is Place.BETWEEN and right_writer and not self._undecided.weak:
+            self._release(items)
+
     def _blank_line(self, items: list[Item]) -> None:
         if self._right.place is Place.BETWEEN:
             if self._after_comment or not self._after_frame:
                 self._after_comment = False
+                self._settle_comment(items)
             elif self._rules.payload is Payload.JSON:
                 self._rules.ledger.repair(RepairKind.EXCESS_BLANK_LINE)
             else:
@@ -247,9 +261,9 @@ class AutoParser:
         self._decide(parser, Dialect.SINGLE_PREFIX)
         items += parser.feed(self._undecided.text)
 
-    def _to_standard(self, items: list[Item], text: str) -> None:
-        """The stream is a right one: `text` is what is not passed on yet."""
-        parser = StandardParser(self._rules, deliver_unterminated=True)
+    def _to_standard(self, items: list[Item], text: str, *, continues: bool = False) -> None:
+        """The stream is a right one: `text` is what is not passed on yet; it `continues` a frame that was in part."""
+        parser = StandardParser(self._rules, deliver_unterminated=True, continues=continues)
         self._decide(parser, Dialect.STANDARD)
         items += parser.feed(text)
 

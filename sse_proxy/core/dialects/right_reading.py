@@ -122,7 +122,9 @@ class RightReading:
         self.take(part)
         # Beyond MAX_CONTROL only the routing object goes on: asked again when it gets too long for that as well.
         asked = before <= MAX_CONTROL or before <= MAX_ROUTING < self.line_size
-        if asked and self._text and self.first_line_over and self._fields is _NO_FIELDS:
+        # And so long a first line of the stream does not wait for its end.
+        over = self.first_line_over or self.line_size > MAX_CONTROL
+        if asked and self._text and over and self._fields is _NO_FIELDS:
             return self.leave_head()
         return ""
 
@@ -145,9 +147,10 @@ class RightReading:
         """Whether text of the stream's first line is held for its line end alone."""
         if self.first_line_over or not self._text or self.kind is not Line.FIRST or self.passed:
             return False
+        if self._fields is not _NO_FIELDS or self.line_size > MAX_CONTROL:
+            return False
         bare = self._without_prefix(self.line)
-        plain = self._fields is _NO_FIELDS and self.line_size <= MAX_CONTROL
-        return bool(bare) and plain and not self._control.may_become(bare, first=self.first)
+        return bool(bare) and not self._control.may_become(bare, first=self.first)
 
     def _without_prefix(self, content: str) -> str:
         return content.removeprefix(PREFIX) if self._rules.strip_double_prefix else content

@@ -64,13 +64,15 @@ class StandardParser:
 
     Args:
         deliver_unterminated: pass on a last event without its blank line (not the standard's; `auto` asks for it).
+        continues: the first event is the rest of a frame whose beginning was passed on as text.
     """
 
     hold_s = None
 
-    def __init__(self, rules: FrameRules, *, deliver_unterminated: bool = False) -> None:
+    def __init__(self, rules: FrameRules, *, deliver_unterminated: bool = False, continues: bool = False) -> None:
         self._rules = rules
         self._deliver_unterminated = deliver_unterminated
+        self._continues = continues
         self._ends = LineEndNormaliser()
         self._line: list[str] = []  # the line that is not complete yet, in parts
         self._line_size = 0
@@ -140,7 +142,11 @@ class StandardParser:
     def _dispatch(self, items: list[Item]) -> None:
         if self._data:
             data = "\n".join(self._data)
-            items.append(Event(data) if self._fields is _NO_FIELDS else replace(self._fields, data=data))
+            if self._continues:
+                self._continues = False
+                items += [Text(data), FrameEnd()] if data else [FrameEnd()]
+            else:
+                items.append(Event(data) if self._fields is _NO_FIELDS else replace(self._fields, data=data))
         elif self._fields is not _NO_FIELDS:
             # The standard dispatches nothing, but the last event ID and the reconnection time move.
             if self._fields.id is not None:
@@ -207,7 +213,8 @@ class StandardParser:
                 lines.append(value[1:] if value.startswith(" ") else value)
                 self._line.clear()
             text = "\n".join(lines)
-            if text and not self._rules.control.may_become(text, first=self._rules.ledger.frames_in == 0):
+            first = self._rules.ledger.frames_in == 0
+            if text and (self._continues or not self._rules.control.may_become(text, first=first)):
                 items.append(Text(text))
                 self._data.clear()
         self._pass_retry(items)

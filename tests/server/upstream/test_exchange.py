@@ -202,6 +202,32 @@ async def test_many_chunks_of_one_read_come_as_one(secure: bool, certificate: Ce
         assert exchange.bytes_received == len(stream_head() + chunks + last_chunk)
 
 
+async def test_an_upstream_that_sends_as_fast_as_it_can_leaves_turns_to_the_others() -> None:
+    loop = asyncio.get_running_loop()
+    turns = 0
+    seen: dict[int, int] = {}
+
+    def turn() -> None:
+        nonlocal turns
+        turns += 1
+        if not recorder.ended:
+            loop.call_soon(turn)
+
+    async with talking([stream_head(), chunk(bytes(4_000_000)), last_chunk]) as (_, _, recorder):
+        take = recorder.on_body
+
+        def on_body(data: bytes) -> None:
+            seen[turns] = seen.get(turns, 0) + len(data)
+            take(data)
+
+        recorder.on_body = on_body  # type: ignore[method-assign]
+        loop.call_soon(turn)
+        assert await recorder.end() is None
+    assert sum(seen.values()) == 4_000_000
+    # One read more than the limit; asyncio's own loop reads 256 KiB at a time.
+    assert max(seen.values()) <= 64 * 1024 + 256 * 1024
+
+
 async def test_bytes_arrive_as_they_come() -> None:
     go = [asyncio.Event() for _ in range(3)]
     script: list[Step] = [
