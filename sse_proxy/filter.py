@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import sys
@@ -34,7 +33,6 @@ def run_filter(
     Returns:
         0 when the stream was complete, 1 when it ended in a failure or nobody reads what is written.
     """
-    options = dataclasses.replace(options, request_id="")
     pipeline = Pipeline(options)
     descriptor = source.fileno()
     try:

@@ -398,9 +398,8 @@ class Pipeline:
 def _end_words(options: StreamOptions) -> tuple[bytes, ...]:
     """What a chunk must hold for an event in it to end the stream."""
     words = [*options.done]
-    if options.payload is Payload.TEXT:
+    if options.payload is not Payload.OPAQUE:
         words += ["event: error", "event:error"]
-    elif options.payload is Payload.JSON:
-        words += ["event: error", "event:error"]
+    if options.payload is Payload.JSON:
         words += [f'"{word}"' for word in ("error", *options.end_types, *options.error_types)]
     return tuple(word.encode("utf-8", "surrogatepass") for word in words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,25 +13,12 @@ from typing import Any
 
 import aiohttp
 
+from tests.chromium import CHROMIUM, FLAGS
 from tests.fakes import eventually
 
 __all__ = ["CHROMIUM", "Page", "open_page"]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
-_FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--no-proxy-server",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-dev-shm-usage",
-    "--disable-sync",
-    "--remote-debugging-port=0",
-)
+_FLAGS = (*FLAGS, "--remote-debugging-port=0")
 _START_S = 30.0
 _WAIT_MS = 20_000
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -14,28 +13,15 @@ from typing import Any
 
 import pytest
 
+from tests.chromium import CHROMIUM, FLAGS
 from tests.peers.wires import CASES, FAILED_CASES, TWIN_CASES, PeerHost, differences
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 JS = Path(__file__).parents[1] / "js"
 PARSER = JS / "node_modules" / "eventsource-parser" / "dist" / "index.js"
 READER_JS = Path(__file__).parents[2] / "sse_proxy" / "server" / "inspector" / "reader.js"
 
 PAGE = (
     b'<!doctype html><meta charset="utf-8"><title>peers</title><script type="module" src="/peers/browser.js"></script>'
-)
-FLAGS = (
-    "--headless",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--no-proxy-server",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-default-apps",
-    "--disable-dev-shm-usage",
-    "--disable-sync",
 )
 
 pytestmark = [
