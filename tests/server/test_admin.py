@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import re
-import shutil
 import tempfile
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
@@ -24,9 +23,9 @@ from sse_proxy.errors import FailureCode
 from sse_proxy.metrics import Metrics
 from sse_proxy.server import admin
 from sse_proxy.server.registry import StreamEntry, StreamRegistry, StreamState
+from tests.chromium import CHROMIUM, FLAGS
 
 INSPECTOR = Path(admin.__file__).parent / "inspector"
-CHROMIUM = shutil.which("chromium")
 Client = TestClient[Request, Application]
 
 
@@ -356,9 +355,8 @@ async def test_the_page_shows_live_and_recent_streams_and_the_bytes_of_one(state
         with tempfile.TemporaryDirectory() as profile:
             process = await asyncio.create_subprocess_exec(
                 CHROMIUM,
-                *("--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage"),
-                *("--no-first-run", "--disable-background-networking", "--disable-component-update"),
-                *("--disable-sync", f"--user-data-dir={profile}", "--virtual-time-budget=1500", "--dump-dom"),
+                *FLAGS,
+                *(f"--user-data-dir={profile}", "--virtual-time-budget=1500", "--dump-dom"),
                 f"http://127.0.0.1:{server.port}/#stream-{failed.id}",
                 stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.DEVNULL,
